@@ -1,0 +1,132 @@
+"""The project's setting `CAIRNQ`, validated, with its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache, partial
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+
+from .arguments import integer, seconds, text
+from .limits import MAX_ATTEMPTS, QUEUE_LENGTH, SHORTEST
+
+SETTING: Final = "CAIRNQ"
+
+MIN_HEARTBEAT_INTERVAL: Final = 0.05  # seconds
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `CAIRNQ` says: each of its keys in lower case. Durations are in seconds."""
+
+    queues: tuple[str, ...] = ("default",)  # that a worker serves
+    concurrency: int = 8  # handler calls at a time
+    lease: float = 30.0
+    heartbeat_interval: float | None = None  # None: a third of the lease
+    poll_interval: float = 1.0
+    claim_batch: int | None = None  # None: as many as the concurrency
+    retry_backoff: float = 1.0
+    retry_backoff_max: float = 30.0
+    max_run: float | None = None  # None: no limit
+    drain_timeout: float | None = None  # None: no limit
+    max_attempts: int = 3
+    max_payload_bytes: int = 1_048_576
+
+
+def get_settings() -> Settings:
+    """Return the project's settings. Raises `ImproperlyConfigured`, which lists every problem."""
+    return _settings()
+
+
+def problems(raw: Any) -> list[str]:
+    """Return what is wrong with `raw` as the value of `CAIRNQ`, one message for each problem."""
+    return _read(raw)[1]
+
+
+def heartbeat_interval(lease: float, chosen: float | None = None) -> float:
+    """Return the seconds between two beats for a lease of `lease` seconds; `chosen` is None for the usual third."""
+    return max(lease / 3 if chosen is None else chosen, MIN_HEARTBEAT_INTERVAL)
+
+
+@cache
+def _settings() -> Settings:
+    values, found = _read(getattr(settings, SETTING, {}))
+    if found:
+        raise ImproperlyConfigured("\n".join(found))
+    return Settings(**values)
+
+
+def _forget(*, setting: str, **kwargs: Any) -> None:
+    if setting == SETTING:
+        _settings.cache_clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="cairnq_django.conf")
+
+
+def _read(raw: Any) -> tuple[dict[str, Any], list[str]]:
+    if not isinstance(raw, dict):
+        return {}, [f"{SETTING} must be a dict, got {type(raw).__name__}"]
+    values: dict[str, Any] = {}
+    found: list[str] = []
+    for key, value in raw.items():
+        if key not in _READERS:
+            found.append(_unknown(key))
+            continue
+        try:
+            values[key.lower()] = _READERS[key](value, f"{SETTING}[{key!r}]")
+        except (TypeError, ValueError) as error:
+            found.append(str(error))
+    return values, found or _contradictions(values)
+
+
+def _unknown(key: Any) -> str:
+    close = get_close_matches(str(key).upper(), _READERS, n=1)
+    hint = f"Did you mean {close[0]!r}?" if close else f"Its keys are {', '.join(_READERS)}"
+    return f"{SETTING} has an unknown key, {key!r}. {hint}"
+
+
+def _contradictions(values: dict[str, Any]) -> list[str]:
+    lease = values.get("lease", Settings.lease)
+    interval = heartbeat_interval(lease, values.get("heartbeat_interval"))
+    if interval < lease:
+        return []
+    return [
+        f"{SETTING}['LEASE'] must be longer than the time between two heartbeats, got a lease of {lease:g} seconds and "
+        f"a heartbeat every {interval:g}; raise it, or set a shorter HEARTBEAT_INTERVAL"
+    ]
+
+
+def _queues(value: Any, name: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise TypeError(f"{name} must be a list of queue names, got a string; write [{value!r}]")
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"{name} must be a list of queue names, got {type(value).__name__}")
+    if not value:
+        raise ValueError(f"{name} must not be empty; leave it out for ['default']")
+    return tuple(text(queue, f"{name}[{index}]", maximum=QUEUE_LENGTH) for index, queue in enumerate(value))
+
+
+def _optional_integer(value: Any, name: str) -> int | None:
+    return None if value is None else integer(value, name, minimum=1)
+
+
+_READERS: dict[str, Callable[[Any, str], Any]] = {
+    "QUEUES": _queues,
+    "CONCURRENCY": partial(integer, minimum=1),
+    "LEASE": partial(seconds, minimum=SHORTEST),
+    "HEARTBEAT_INTERVAL": partial(seconds, minimum=SHORTEST, allow_none=True),
+    "POLL_INTERVAL": partial(seconds, minimum=SHORTEST),
+    "CLAIM_BATCH": _optional_integer,
+    "RETRY_BACKOFF": seconds,
+    "RETRY_BACKOFF_MAX": seconds,
+    "MAX_RUN": partial(seconds, minimum=SHORTEST, allow_none=True),
+    "DRAIN_TIMEOUT": partial(seconds, allow_none=True),
+    "MAX_ATTEMPTS": partial(integer, minimum=1, maximum=MAX_ATTEMPTS),
+    "MAX_PAYLOAD_BYTES": partial(integer, minimum=1),
+}

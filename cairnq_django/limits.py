@@ -1,0 +1,15 @@
+"""How long and how large the parts of a task may be; the columns are made to these."""
+
+from __future__ import annotations
+
+NAME_LENGTH = 200
+QUEUE_LENGTH = 100
+KEY_LENGTH = 255
+WORKER_ID_LENGTH = 200
+CORRELATION_ID_LENGTH = 200
+MESSAGE_LENGTH = 2_000  # of a progress message; a longer one is cut
+
+MIN_PRIORITY = -32_768
+MAX_PRIORITY = 32_767
+MAX_ATTEMPTS = 1_000_000
+SHORTEST = 0.001  # seconds, of a duration that cannot be zero

@@ -1,0 +1,10 @@
+"""The signals this app sends."""
+
+from __future__ import annotations
+
+from django.dispatch import Signal
+
+#: An error that a worker survived, sent with `sender` (the `Worker` class), `worker`, `phase` (a string: "claim",
+#: "execute", "settle", "heartbeat", "listen", "recover" or "loop") and `error` (the exception). Receivers run in the
+#: thread that met the error; what they raise is logged.
+worker_error = Signal()

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.checks import CheckMessage, run_checks
+from django.db import ConnectionHandler
+
+from cairnq_django import checks
+
+SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+GOOD_OPTIONS = {"transaction_mode": "IMMEDIATE", "init_command": "PRAGMA journal_mode=WAL;"}
+
+
+def found() -> list[CheckMessage]:
+    return run_checks(tags=[checks.TAG])
+
+
+def ids() -> list[str]:
+    return sorted(str(message.id) for message in found())
+
+
+@pytest.fixture(autouse=True)
+def good_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_database(monkeypatch, {**SQLITE, "OPTIONS": GOOD_OPTIONS})
+
+
+def use_database(monkeypatch: pytest.MonkeyPatch, database: dict[str, Any], **others: dict[str, Any]) -> None:
+    monkeypatch.setattr(checks, "connections", ConnectionHandler({"default": database, **others}))
+
+
+def test_good_settings_pass() -> None:
+    assert found() == []
+
+
+def test_every_problem_with_the_settings_is_an_error(settings: Any) -> None:
+    settings.CAIRNQ = {"LEASE": 0, "QUEUE": "mail"}
+    messages = found()
+    assert [message.id for message in messages] == ["cairnq_django.E001"] * 2
+    assert "CAIRNQ['LEASE'] must be at least" in messages[0].msg
+    assert "Did you mean 'QUEUES'?" in messages[1].msg
+    assert all(message.is_serious() for message in messages)
+
+
+def test_naive_times_are_an_error(settings: Any) -> None:
+    settings.USE_TZ = False
+    assert "cairnq_django.E002" in ids()
+
+
+@pytest.mark.parametrize("engine", ["sqlite3", "mysql"])
+def test_a_database_that_stores_local_times_is_an_error(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    if engine == "mysql":
+        pytest.importorskip("MySQLdb")
+    database = {**SQLITE, "ENGINE": f"django.db.backends.{engine}", "TIME_ZONE": "Europe/Berlin"}
+    use_database(monkeypatch, {**database, "OPTIONS": GOOD_OPTIONS})
+    (message,) = found()
+    assert message.id == "cairnq_django.E003"
+    assert "'default'" in message.msg
+    assert "Europe/Berlin" in message.msg
+    assert "DATABASES['default']" in str(message.hint)
+
+
+@pytest.mark.parametrize("time_zone", [None, "UTC", "Etc/UTC"])
+def test_a_database_that_stores_utc_passes(monkeypatch: pytest.MonkeyPatch, time_zone: str | None) -> None:
+    use_database(monkeypatch, {**SQLITE, "TIME_ZONE": time_zone, "OPTIONS": GOOD_OPTIONS})
+    assert ids() == []
+
+
+def test_a_time_zone_does_not_matter_to_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_database(monkeypatch, {"ENGINE": "django.db.backends.postgresql", "NAME": "x", "TIME_ZONE": "Europe/Berlin"})
+    assert ids() == []
+
+
+class ToQueueDatabase:
+    def db_for_write(self, model: type, **hints: Any) -> str | None:
+        return "queue" if model._meta.app_label == "cairnq_django" else None  # type: ignore[attr-defined]
+
+
+def test_the_database_that_tasks_are_routed_to_is_the_one_that_counts(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    bad = {**SQLITE, "TIME_ZONE": "Europe/Berlin"}
+    use_database(monkeypatch, bad, queue={**SQLITE, "OPTIONS": GOOD_OPTIONS})
+    assert ids() == ["cairnq_django.E003", "cairnq_django.W002"]
+    settings.DATABASE_ROUTERS = [ToQueueDatabase()]
+    assert ids() == []
+
+
+class TestChannels:
+    @pytest.fixture(autouse=True)
+    def channels(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        (tmp_path / "channels").mkdir()
+        (tmp_path / "channels" / "__init__.py").touch()
+        monkeypatch.syspath_prepend(str(tmp_path))
+        yield
+        sys.modules.pop("channels", None)
+
+    def test_is_warned_about_because_of_its_runworker(self, settings: Any) -> None:
+        settings.INSTALLED_APPS = ["channels", *settings.INSTALLED_APPS]
+        (message,) = found()
+        assert message.id == "cairnq_django.W001"
+        assert "here it is that of channels" in message.msg
+        assert "cairnq_worker" in str(message.hint)
+
+    def test_is_shadowed_when_it_comes_later(self, settings: Any) -> None:
+        settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "channels"]
+        (message,) = found()
+        assert "here it is that of cairnq_django" in message.msg
+
+
+@pytest.mark.parametrize("mode", [None, "DEFERRED"])
+def test_sqlite_transactions_that_begin_without_the_lock_are_warned_about(
+    monkeypatch: pytest.MonkeyPatch, mode: str | None
+) -> None:
+    use_database(monkeypatch, {**SQLITE, "OPTIONS": {**GOOD_OPTIONS, "transaction_mode": mode}})
+    (message,) = found()
+    assert message.id == "cairnq_django.W002"
+    assert str(message.hint) == "Set DATABASES['default']['OPTIONS']['transaction_mode'] = 'IMMEDIATE'."
+
+
+@pytest.mark.parametrize("mode", ["immediate", "EXCLUSIVE"])
+def test_sqlite_transactions_that_begin_with_the_lock_pass(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    use_database(monkeypatch, {**SQLITE, "OPTIONS": {**GOOD_OPTIONS, "transaction_mode": mode}})
+    assert ids() == []
+
+
+class TestWAL:
+    @staticmethod
+    def use_file(monkeypatch: pytest.MonkeyPatch, path: Path, init_command: str = "") -> None:
+        options = {"transaction_mode": "IMMEDIATE", "init_command": init_command}
+        use_database(monkeypatch, {**SQLITE, "NAME": path, "OPTIONS": options})
+
+    @staticmethod
+    def make_file(path: Path, journal_mode: str) -> None:
+        connection = sqlite3.connect(path)
+        connection.execute(f"PRAGMA journal_mode={journal_mode}")
+        connection.execute("CREATE TABLE t (x)")
+        connection.close()
+
+    def test_is_missed_in_a_database_that_does_not_exist_yet(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        self.use_file(monkeypatch, tmp_path / "new.sqlite3", "PRAGMA synchronous=NORMAL;")
+        (message,) = found()
+        assert message.id == "cairnq_django.W003"
+        assert "DATABASES['default']['OPTIONS']['init_command'] = 'PRAGMA journal_mode=WAL;" in str(message.hint)
+
+    @pytest.mark.parametrize(
+        "init_command", ["PRAGMA journal_mode=WAL", "pragma synchronous=normal; pragma journal_mode = 'wal';"]
+    )
+    def test_may_be_set_up_by_the_settings(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, init_command: str
+    ) -> None:
+        self.use_file(monkeypatch, tmp_path / "new.sqlite3", init_command)
+        assert ids() == []
+
+    def test_may_be_set_up_in_the_file(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.make_file(tmp_path / "wal.sqlite3", "WAL")
+        self.use_file(monkeypatch, tmp_path / "wal.sqlite3")
+        assert ids() == []
+
+    def test_is_missed_in_a_file_with_a_rollback_journal(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.make_file(tmp_path / "delete.sqlite3", "DELETE")
+        self.use_file(monkeypatch, tmp_path / "delete.sqlite3")
+        assert ids() == ["cairnq_django.W003"]
+
+    def test_makes_no_sense_in_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        use_database(monkeypatch, {**SQLITE, "OPTIONS": {"transaction_mode": "IMMEDIATE"}})
+        assert ids() == []

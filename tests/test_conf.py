@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from datetime import timedelta
+from math import inf
+from typing import Any
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from cairnq_django.conf import Settings, get_settings, heartbeat_interval, problems
+
+
+def test_without_the_setting_everything_has_its_default(settings: Any) -> None:
+    settings.CAIRNQ = {}
+    del settings.CAIRNQ
+    assert get_settings() == Settings(
+        queues=("default",),
+        concurrency=8,
+        lease=30,
+        heartbeat_interval=None,
+        poll_interval=1,
+        claim_batch=None,
+        retry_backoff=1,
+        retry_backoff_max=30,
+        max_run=None,
+        drain_timeout=None,
+        max_attempts=3,
+        max_payload_bytes=1_048_576,
+    )
+
+
+def test_every_key_can_be_set(settings: Any) -> None:
+    settings.CAIRNQ = {
+        "QUEUES": ["mail", "default"],
+        "CONCURRENCY": 2,
+        "LEASE": timedelta(minutes=1),
+        "HEARTBEAT_INTERVAL": 5,
+        "POLL_INTERVAL": 0.5,
+        "CLAIM_BATCH": 4,
+        "RETRY_BACKOFF": 0,
+        "RETRY_BACKOFF_MAX": timedelta(hours=1),
+        "MAX_RUN": 90,
+        "DRAIN_TIMEOUT": 0,
+        "MAX_ATTEMPTS": 1,
+        "MAX_PAYLOAD_BYTES": 1_000,
+    }
+    assert get_settings() == Settings(
+        queues=("mail", "default"),
+        concurrency=2,
+        lease=60,
+        heartbeat_interval=5,
+        poll_interval=0.5,
+        claim_batch=4,
+        retry_backoff=0,
+        retry_backoff_max=3600,
+        max_run=90,
+        drain_timeout=0,
+        max_attempts=1,
+        max_payload_bytes=1_000,
+    )
+
+
+def test_none_stands_for_the_default_where_that_depends_on_others(settings: Any) -> None:
+    settings.CAIRNQ = {"HEARTBEAT_INTERVAL": None, "CLAIM_BATCH": None, "MAX_RUN": None, "DRAIN_TIMEOUT": None}
+    assert get_settings() == Settings()
+
+
+def test_a_changed_setting_is_noticed(settings: Any) -> None:
+    settings.CAIRNQ = {"CONCURRENCY": 2}
+    before = get_settings()
+    assert get_settings() is before
+    settings.CAIRNQ = {"CONCURRENCY": 3}
+    assert (before.concurrency, get_settings().concurrency) == (2, 3)
+
+
+def test_settings_cannot_be_changed_in_place(settings: Any) -> None:
+    with pytest.raises(FrozenInstanceError):
+        get_settings().lease = 1  # type: ignore[misc]
+
+
+def test_all_problems_are_raised_at_once(settings: Any) -> None:
+    settings.CAIRNQ = {"CONCURRENCY": 0, "LEASE": "30"}
+    with pytest.raises(ImproperlyConfigured) as raised:
+        get_settings()
+    assert str(raised.value).splitlines() == [
+        "CAIRNQ['CONCURRENCY'] must be at least 1, got 0",
+        "CAIRNQ['LEASE'] must be a number of seconds or a timedelta, got str",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        (None, "CAIRNQ must be a dict, got NoneType"),
+        ([("LEASE", 30)], "CAIRNQ must be a dict, got list"),
+        ({"CONCURENCY": 8}, "CAIRNQ has an unknown key, 'CONCURENCY'. Did you mean 'CONCURRENCY'?"),
+        ({"lease": 30}, "CAIRNQ has an unknown key, 'lease'. Did you mean 'LEASE'?"),
+        ({"ZZZ": 1}, "CAIRNQ has an unknown key, 'ZZZ'. Its keys are QUEUES, CONCURRENCY, LEASE,"),
+        ({7: 1}, "CAIRNQ has an unknown key, 7. Its keys are"),
+        ({"QUEUES": "mail"}, "CAIRNQ['QUEUES'] must be a list of queue names, got a string; write ['mail']"),
+        ({"QUEUES": {"mail"}}, "CAIRNQ['QUEUES'] must be a list of queue names, got set"),
+        ({"QUEUES": []}, "CAIRNQ['QUEUES'] must not be empty; leave it out for ['default']"),
+        ({"QUEUES": ["mail", ""]}, "CAIRNQ['QUEUES'][1] must not be empty"),
+        ({"QUEUES": [7]}, "CAIRNQ['QUEUES'][0] must be a string, got int (7)"),
+        ({"QUEUES": ["q" * 101]}, "CAIRNQ['QUEUES'][0] must have at most 100 characters, got 101"),
+        ({"CONCURRENCY": True}, "CAIRNQ['CONCURRENCY'] must be an integer, got bool (True)"),
+        ({"CONCURRENCY": 1.5}, "CAIRNQ['CONCURRENCY'] must be an integer, got float (1.5)"),
+        ({"CONCURRENCY": None}, "CAIRNQ['CONCURRENCY'] must be an integer, got NoneType"),
+        ({"LEASE": 0}, "CAIRNQ['LEASE'] must be at least 0.001 seconds, got 0"),
+        ({"LEASE": None}, "CAIRNQ['LEASE'] must be a number of seconds or a timedelta, got NoneType"),
+        ({"LEASE": 0.05}, "CAIRNQ['LEASE'] must be longer than the time between two heartbeats, got a lease of 0.05"),
+        ({"HEARTBEAT_INTERVAL": 30}, "got a lease of 30 seconds and a heartbeat every 30;"),
+        ({"LEASE": 5, "HEARTBEAT_INTERVAL": 9}, "got a lease of 5 seconds and a heartbeat every 9;"),
+        ({"HEARTBEAT_INTERVAL": 0}, "CAIRNQ['HEARTBEAT_INTERVAL'] must be at least 0.001 seconds, got 0"),
+        ({"POLL_INTERVAL": 0}, "CAIRNQ['POLL_INTERVAL'] must be at least 0.001 seconds, got 0"),
+        ({"CLAIM_BATCH": 0}, "CAIRNQ['CLAIM_BATCH'] must be at least 1, got 0"),
+        ({"RETRY_BACKOFF": -1}, "CAIRNQ['RETRY_BACKOFF'] must not be negative, got -1"),
+        ({"RETRY_BACKOFF_MAX": inf}, "CAIRNQ['RETRY_BACKOFF_MAX'] must be a finite number of seconds, got inf"),
+        ({"MAX_RUN": 0}, "CAIRNQ['MAX_RUN'] must be at least 0.001 seconds, got 0"),
+        ({"MAX_RUN": "1h"}, "CAIRNQ['MAX_RUN'] must be a number of seconds, a timedelta or None, got str"),
+        ({"DRAIN_TIMEOUT": timedelta(-1)}, "CAIRNQ['DRAIN_TIMEOUT'] must not be negative, got -86400.0"),
+        ({"MAX_ATTEMPTS": 0}, "CAIRNQ['MAX_ATTEMPTS'] must be at least 1, got 0"),
+        ({"MAX_PAYLOAD_BYTES": "1M"}, "CAIRNQ['MAX_PAYLOAD_BYTES'] must be an integer, got str"),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_a_problem_names_the_key_the_value_and_the_way_out(raw: Any, problem: str) -> None:
+    (found,) = problems(raw)
+    assert problem in found
+
+
+def test_good_settings_have_no_problems() -> None:
+    assert problems({}) == []
+    assert problems({"QUEUES": ("mail",), "LEASE": 0.06}) == []
+
+
+@pytest.mark.parametrize(
+    ("lease", "chosen", "interval"), [(30, None, 10), (30, 3, 3), (0.09, None, 0.05), (30, 0.001, 0.05)]
+)
+def test_a_heart_beats_three_times_a_lease_but_never_faster_than_every_50_ms(
+    lease: float, chosen: float | None, interval: float
+) -> None:
+    assert heartbeat_interval(lease, chosen) == interval
