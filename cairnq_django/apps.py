@@ -1,0 +1,21 @@
+"""The app's configuration: what is wired together once Django is ready."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+from django.utils.translation import gettext_lazy as _
+
+
+class CairnQConfig(AppConfig):
+    name = "cairnq_django"
+    verbose_name = _("Task queue")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        # Models are importable from here on only, and what acts on them with them.
+        from . import checks, client  # noqa: F401 - importing the checks registers them
+        from .models import Task
+
+        Task.actions = client
+        autodiscover_modules("tasks")

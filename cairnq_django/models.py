@@ -1,0 +1,221 @@
+"""The rows of the queue: tasks, the keys that point to them and the attempts that did not succeed."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from .clock import Now
+from .columns import ExactCharField, PartialIndex
+from .ids import new_task_id
+from .limits import CORRELATION_ID_LENGTH, KEY_LENGTH, NAME_LENGTH, QUEUE_LENGTH, WORKER_ID_LENGTH
+from .querysets import TaskQuerySet
+from .serialization import StrictJSONEncoder
+from .statuses import TERMINAL, AttemptOutcome, TaskStatus
+
+
+class TaskActions(Protocol):
+    """What a task row acts through; the app's configuration plugs it in, so that rows stay below the store."""
+
+    def cancel(self, task_id: UUID) -> Task: ...
+
+    def retry(self, task_id: UUID) -> Task: ...
+
+
+class Task(models.Model):
+    """One durable execution. Read it freely; it is written by the functions of `cairnq_django` alone."""
+
+    actions: ClassVar[TaskActions]
+
+    id = models.UUIDField(_("id"), primary_key=True, default=new_task_id, editable=False)
+    name = ExactCharField(_("name"), max_length=NAME_LENGTH)
+    queue = ExactCharField(_("queue"), max_length=QUEUE_LENGTH, default="default")
+    status = models.CharField(_("status"), max_length=10, choices=TaskStatus, default=TaskStatus.QUEUED)
+    payload = models.JSONField(_("payload"), null=True, encoder=StrictJSONEncoder)
+    result = models.JSONField(_("result"), null=True, encoder=StrictJSONEncoder)
+    error = models.JSONField(_("error"), null=True, encoder=StrictJSONEncoder)
+    metadata = models.JSONField(_("metadata"), default=dict, encoder=StrictJSONEncoder)
+    progress = models.FloatField(_("progress"), null=True)  # 0 to 1
+    message = models.TextField(_("message"), default="")
+    attempt = models.IntegerField(_("attempt"), default=0)  # deliveries so far, the running one included
+    max_attempts = models.IntegerField(_("attempts allowed"), default=3)
+    priority = models.SmallIntegerField(_("priority"), default=0)  # higher first
+    key = ExactCharField(_("key"), max_length=KEY_LENGTH, null=True)
+    worker_id = ExactCharField(_("worker"), max_length=WORKER_ID_LENGTH, default="")
+    lease_until = models.DateTimeField(_("lease until"), null=True)
+    run_at = models.DateTimeField(_("due"), db_default=Now())
+    cancel_requested_at = models.DateTimeField(_("cancel requested"), null=True)
+    parent_id = models.UUIDField(_("parent"), null=True)
+    root_id = models.UUIDField(_("root"))
+    correlation_id = ExactCharField(_("correlation id"), max_length=CORRELATION_ID_LENGTH, null=True)
+    created_at = models.DateTimeField(_("created"), db_default=Now())
+    updated_at = models.DateTimeField(_("updated"), db_default=Now())
+    started_at = models.DateTimeField(_("started"), null=True)  # of the latest attempt
+    completed_at = models.DateTimeField(_("completed"), null=True)
+
+    objects = TaskQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("task")
+        verbose_name_plural = _("tasks")
+        default_permissions = ("view",)
+        permissions = [("cancel_task", _("Can cancel tasks")), ("retry_task", _("Can retry tasks"))]
+        constraints = [
+            models.CheckConstraint(name="cairnq_task_status", condition=Q(status__in=TaskStatus.values)),
+            models.CheckConstraint(name="cairnq_task_attempts", condition=Q(attempt__gte=0, max_attempts__gte=1)),
+            models.CheckConstraint(
+                name="cairnq_task_progress", condition=Q(progress__isnull=True) | Q(progress__gte=0, progress__lte=1)
+            ),
+            models.CheckConstraint(
+                name="cairnq_task_leased",
+                condition=Q(status=TaskStatus.RUNNING, lease_until__isnull=False)
+                | (~Q(status=TaskStatus.RUNNING) & Q(lease_until__isnull=True)),
+            ),
+            models.CheckConstraint(
+                name="cairnq_task_ended",
+                condition=Q(status__in=TERMINAL, completed_at__isnull=False)
+                | (~Q(status__in=TERMINAL) & Q(completed_at__isnull=True)),
+            ),
+        ]
+        indexes = [
+            PartialIndex(
+                name="cairnq_task_claim",
+                fields=["queue", "-priority", "run_at", "id"],
+                where=Q(status=TaskStatus.QUEUED),
+                otherwise=["status", "queue", "-priority", "run_at", "id"],
+            ),
+            PartialIndex(
+                name="cairnq_task_lease",
+                fields=["lease_until"],
+                where=Q(lease_until__isnull=False),
+                otherwise=["lease_until"],
+            ),
+            PartialIndex(
+                name="cairnq_task_completed",
+                fields=["status", "completed_at"],
+                where=Q(completed_at__isnull=False),
+                otherwise=["status", "completed_at"],
+            ),
+            PartialIndex(name="cairnq_task_key", fields=["key"], where=Q(key__isnull=False), otherwise=["key"]),
+            PartialIndex(
+                name="cairnq_task_correlation",
+                fields=["correlation_id"],
+                where=Q(correlation_id__isnull=False),
+                otherwise=["correlation_id"],
+            ),
+            PartialIndex(
+                name="cairnq_task_family",
+                fields=["root_id", "parent_id"],
+                where=Q(parent_id__isnull=False),
+                otherwise=["root_id", "parent_id"],
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.pk}"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the task has ended, in whichever way."""
+        return self.status in TERMINAL
+
+    @property
+    def is_queued(self) -> bool:
+        return self.status == TaskStatus.QUEUED
+
+    @property
+    def is_running(self) -> bool:
+        return self.status == TaskStatus.RUNNING
+
+    @property
+    def succeeded(self) -> bool:
+        return self.status == TaskStatus.SUCCEEDED
+
+    @property
+    def failed(self) -> bool:
+        return self.status == TaskStatus.FAILED
+
+    @property
+    def canceled(self) -> bool:
+        return self.status == TaskStatus.CANCELED
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether someone asked a running task to stop; it ends `canceled` however its handler ends."""
+        return self.cancel_requested_at is not None
+
+    def cancel(self) -> Task:
+        """Cancel this task, as `cairnq_django.cancel(task.id)` does, and take over what the row says then."""
+        return self._take_over(self.actions.cancel(self.id))
+
+    async def acancel(self) -> Task:
+        return await sync_to_async(self.cancel)()
+
+    def retry(self) -> Task:
+        """Queue this task again, as `cairnq_django.retry(task.id)` does, and take over what the row says then."""
+        return self._take_over(self.actions.retry(self.id))
+
+    async def aretry(self) -> Task:
+        return await sync_to_async(self.retry)()
+
+    def refresh(self) -> Task:
+        """Read the row again. Raises `Task.DoesNotExist` if it was purged."""
+        self.refresh_from_db()
+        return self
+
+    async def arefresh(self) -> Task:
+        await self.arefresh_from_db()
+        return self
+
+    def _take_over(self, current: Task) -> Task:
+        for field in self._meta.concrete_fields:
+            setattr(self, field.attname, getattr(current, field.attname))
+        return self
+
+
+class TaskKey(models.Model):
+    """A business key's current task. Whoever decides for a key holds this row's lock, so they decide one by one."""
+
+    key = ExactCharField(_("key"), max_length=KEY_LENGTH, primary_key=True)
+    # Null only inside the transaction that makes the row: the lock comes before the task.
+    task = models.OneToOneField(Task, models.CASCADE, null=True, related_name="current_key", verbose_name=_("task"))
+    updated_at = models.DateTimeField(_("updated"), db_default=Now())
+
+    class Meta:
+        verbose_name = _("task key")
+        verbose_name_plural = _("task keys")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return str(self.key)
+
+
+class TaskAttempt(models.Model):
+    """An attempt that did not succeed: who ran it, when, how it ended and the error."""
+
+    task = models.ForeignKey(Task, models.CASCADE, db_index=False, related_name="attempts", verbose_name=_("task"))
+    number = models.IntegerField(_("attempt"))
+    worker_id = ExactCharField(_("worker"), max_length=WORKER_ID_LENGTH)
+    started_at = models.DateTimeField(_("started"))
+    ended_at = models.DateTimeField(_("ended"), db_default=Now())
+    outcome = models.CharField(_("outcome"), max_length=10, choices=AttemptOutcome)
+    error = models.JSONField(_("error"), encoder=StrictJSONEncoder)
+
+    class Meta:
+        verbose_name = _("attempt")
+        verbose_name_plural = _("attempts")
+        default_permissions = ()
+        constraints = [
+            models.CheckConstraint(name="cairnq_attempt_outcome", condition=Q(outcome__in=AttemptOutcome.values)),
+            models.CheckConstraint(name="cairnq_attempt_number", condition=Q(number__gte=1)),
+        ]
+        indexes = [models.Index(name="cairnq_attempt_task", fields=["task", "number"])]
+        ordering = ["number", "id"]
+
+    def __str__(self) -> str:
+        return f"{self.task_id} #{self.number}"

@@ -1,0 +1,71 @@
+"""The questions that are asked of task rows, in the queue's own words; nothing here writes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from django.db import models
+
+from .clock import Now
+from .statuses import LIVE, TERMINAL, TaskStatus
+
+if TYPE_CHECKING:
+    from .models import Task  # noqa: F401 - the type of the rows
+
+
+class TaskQuerySet(models.QuerySet["Task"]):
+    def queued(self) -> TaskQuerySet:
+        return self.filter(status=TaskStatus.QUEUED)
+
+    def running(self) -> TaskQuerySet:
+        return self.filter(status=TaskStatus.RUNNING)
+
+    def succeeded(self) -> TaskQuerySet:
+        return self.filter(status=TaskStatus.SUCCEEDED)
+
+    def failed(self) -> TaskQuerySet:
+        return self.filter(status=TaskStatus.FAILED)
+
+    def canceled(self) -> TaskQuerySet:
+        return self.filter(status=TaskStatus.CANCELED)
+
+    def live(self) -> TaskQuerySet:
+        """Not ended: queued or running."""
+        return self.filter(status__in=LIVE)
+
+    def terminal(self) -> TaskQuerySet:
+        """Ended: succeeded, failed or canceled."""
+        return self.filter(status__in=TERMINAL)
+
+    def due(self) -> TaskQuerySet:
+        """Queued, and its time has come."""
+        return self.queued().filter(run_at__lte=Now())
+
+    def delayed(self) -> TaskQuerySet:
+        """Queued for later."""
+        return self.queued().filter(run_at__gt=Now())
+
+    def for_handlers(self, names: Collection[str]) -> TaskQuerySet:
+        return self.filter(name__in=sorted(names))
+
+    def in_claim_order(self) -> TaskQuerySet:
+        return self.order_by("-priority", "run_at", "id")
+
+    def expired(self) -> TaskQuerySet:
+        """Running under a lease that ran out: its worker is gone, or cut off."""
+        return self.running().filter(lease_until__lte=Now())
+
+    def leased(self, worker_id: str, task_id: UUID, attempt: int) -> TaskQuerySet:
+        """The one task that this attempt of this worker still owns, or nothing."""
+        return self.running().filter(id=task_id, worker_id=worker_id, attempt=attempt, lease_until__gt=Now())
+
+    def by_key(self, key: str) -> TaskQuerySet:
+        """The current task of a key."""
+        return self.filter(current_key__key=key)
+
+    if TYPE_CHECKING:
+        # The stubs lose the subclass on these.
+        def filter(self, *args: Any, **kwargs: Any) -> TaskQuerySet: ...
+        def order_by(self, *field_names: Any) -> TaskQuerySet: ...

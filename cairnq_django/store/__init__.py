@@ -1,0 +1,1 @@
+"""The only code that writes task rows: a file for each group of arrows of the state machine."""

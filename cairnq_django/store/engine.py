@@ -1,0 +1,130 @@
+"""What differs between databases: where tasks live, which conflicts pass by themselves, what one statement can do."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from django.db import DatabaseError, connections, router, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import QuerySet
+from django.db.models.sql import UpdateQuery
+
+from ..models import Task
+from ..serialization import max_depth_for
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_CONFLICT_RETRIES = 8
+
+
+def task_database() -> str:
+    """The alias of the database that tasks live in, as `DATABASE_ROUTERS` say."""
+    return router.db_for_write(Task)
+
+
+def json_depth(using: str) -> int:
+    """How many levels of nesting this database takes in a JSON value."""
+    connection = connections[using]
+    return max_depth_for(connection.vendor, is_mariadb=getattr(connection, "mysql_is_mariadb", False))
+
+
+def returns_inserted_rows(using: str) -> bool:
+    return connections[using].features.can_return_rows_from_bulk_insert
+
+
+def note_written(using: str, task_ids: Iterable[UUID]) -> None:
+    """Remember that the open transaction inserted these tasks, which nobody else can see until it commits."""
+    connection = connections[using]
+    written = connection.__dict__.setdefault("_cairnq_written", set())
+    if not connection.in_atomic_block:
+        # What an earlier transaction rolled back stays here until now; its ids mean nothing any more.
+        written.clear()
+        return
+    fresh = set(task_ids)
+    written |= fresh
+    transaction.on_commit(lambda: written.difference_update(fresh), using=using)
+
+
+def in_open_transaction(using: str) -> bool:
+    return connections[using].in_atomic_block
+
+
+def can_see_the_end(using: str, task_id: UUID) -> bool:
+    """Whether the current transaction, if one is open, can ever read that a worker ended this task."""
+    connection = connections[using]
+    if not connection.in_atomic_block:
+        return True
+    if task_id in connection.__dict__.get("_cairnq_written", ()):
+        return False
+    # Other isolation levels, and SQLite, keep showing what was there when the transaction began.
+    level = getattr(connection, "isolation_level", None)
+    return str(getattr(level, "name", level)).lower().replace("_", " ") == "read committed"
+
+
+def in_transaction(using: str, work: Callable[[], T]) -> T:
+    """What `work()` returns, run in a transaction; run again if another transaction was in the way.
+
+    Inside a caller's transaction it runs once, in a savepoint: what the database rolled back there is the caller's to
+    repeat.
+    """
+    connection = connections[using]
+    retries = 0 if connection.in_atomic_block else _CONFLICT_RETRIES
+    for retry in range(retries):
+        try:
+            with transaction.atomic(using=using):
+                return work()
+        except DatabaseError as error:
+            if not is_conflict(error):
+                raise
+            logger.debug("Transaction rolled back by a conflict, trying again", exc_info=True)
+            time.sleep(random.uniform(0.5, 1) * min(0.005 * 2**retry, 0.25))
+    with transaction.atomic(using=using):
+        return work()
+
+
+def is_conflict(error: Exception) -> bool:
+    """Whether another transaction was in the way (a deadlock, a write in between, SQLite's lock): a retry may pass."""
+    cause = error.__cause__
+    if getattr(cause, "sqlstate", None) in ("40P01", "40001"):
+        return True
+    if getattr(cause, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return True
+    code = error.args[0] if error.args else None
+    return code in (1213, 1205, 1020) or "database is locked" in str(error) or "database table is locked" in str(error)
+
+
+def update_returning(rows: QuerySet[Task], changes: dict[str, Any], fields: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Update `rows` and return `fields` of those that were updated, in one statement where the database can.
+
+    Elsewhere the rows are locked and read first: call it in a transaction.
+    """
+    connection = connections[rows.db]
+    if not _can_return_updated_rows(connection):
+        found = list(rows.select_for_update(skip_locked=True).values_list("pk", *fields))
+        rows.model._base_manager.using(rows.db).filter(pk__in=[pk for pk, *_ in found]).update(**changes)
+        return [tuple(values) for _, *values in found]
+    query: Any = rows.query.chain(UpdateQuery)
+    query.add_update_values(changes)
+    compiler = query.get_compiler(rows.db)
+    sql, params = compiler.as_sql()
+    columns: list[Any] = [rows.model._meta.get_field(field) for field in fields]
+    names = ", ".join(connection.ops.quote_name(column.column) for column in columns)
+    with connection.cursor() as cursor:
+        cursor.execute(f"{sql} RETURNING {names}", params)
+        returned = cursor.fetchall()
+    converters = compiler.get_converters([column.cached_col for column in columns])
+    return [tuple(row) for row in compiler.apply_converters(returned, converters)]
+
+
+def _can_return_updated_rows(connection: BaseDatabaseWrapper) -> bool:
+    if connection.vendor == "sqlite":
+        # RETURNING came to all of SQLite's statements at once.
+        return connection.features.can_return_columns_from_insert
+    return connection.vendor == "postgresql"

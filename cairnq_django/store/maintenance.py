@@ -1,0 +1,85 @@
+"""Tidy up: take back what dead workers held, delete what is over."""
+
+from __future__ import annotations
+
+from django.db.models import Q
+
+from ..clock import Now, after
+from ..envelopes import lease_expired
+from ..models import Task, TaskAttempt, TaskKey
+from ..statuses import TERMINAL, AttemptOutcome, TaskStatus
+from . import states
+from .engine import in_transaction
+
+PURGE_BATCH = 1000
+
+
+def recover(using: str, *, limit: int = 100) -> list[Task]:
+    """Take back up to `limit` tasks whose lease ran out, and return those that are queued again.
+
+    One with a cancel requested ends `canceled`; one that has used up its attempts ends `failed` with a `lease_expired`
+    envelope. One short transaction; rows that someone else has locked are left for the next time.
+    """
+    return in_transaction(using, lambda: _recover(using, limit))
+
+
+def purge(
+    using: str,
+    *,
+    older_than: float,
+    status: TaskStatus | None = None,
+    queue: str | None = None,
+    name: str | None = None,
+    limit: int | None = None,
+) -> int:
+    """Delete tasks that ended more than `older_than` seconds ago, with their keys and attempts; return how many.
+
+    In short transactions of up to 1,000 tasks; at most `limit` tasks in all, the longest ended first.
+    """
+    over = Q(status=status) if status else Q(status__in=TERMINAL)
+    over &= Q(completed_at__lte=after(-older_than))
+    over &= Q(queue=queue) if queue is not None else Q()
+    over &= Q(name=name) if name is not None else Q()
+    purged = 0
+    while limit is None or purged < limit:
+        batch = PURGE_BATCH if limit is None else min(PURGE_BATCH, limit - purged)
+        found, deleted = in_transaction(using, lambda batch=batch: _purge(using, over, batch))  # type: ignore[misc]
+        purged += deleted
+        if found < batch or not deleted:
+            break
+    return purged
+
+
+def _recover(using: str, limit: int) -> list[Task]:
+    expired = Task.objects.using(using).expired().defer("payload", "result", "metadata")
+    requeued = []
+    for task in expired.order_by("lease_until").select_for_update(skip_locked=True)[:limit]:
+        row = Task.objects.using(using).filter(pk=task.pk)
+        error = lease_expired(task.worker_id, task.attempt)
+        if task.cancel_requested:
+            row.update(**states.CANCELED)
+            outcome = AttemptOutcome.CANCELED
+        elif task.attempt < task.max_attempts:
+            row.update(**states.QUEUED_AGAIN, run_at=Now(), error=error)
+            outcome = AttemptOutcome.RETRIED
+            requeued.append(task)
+        else:
+            row.update(**states.FAILED, error=error)
+            outcome = AttemptOutcome.FAILED
+        states.record_attempt(using, task, outcome, error)
+    return requeued
+
+
+def _purge(using: str, over: Q, limit: int) -> tuple[int, int]:
+    """Delete one batch; return how many tasks were found and how many of them were free to be deleted."""
+    tasks = Task.objects.using(using).filter(over)
+    found = list(tasks.order_by("completed_at").values_list("pk", flat=True)[:limit])
+    keyed = TaskKey.objects.using(using).filter(task__in=found)
+    # Keys are locked before tasks. One that someone holds is about to be retried or replaced: its task stays.
+    free_keys = list(keyed.select_for_update(skip_locked=True).values_list("pk", "task_id"))
+    held = set(keyed.values_list("task_id", flat=True)) - {task_id for _, task_id in free_keys}
+    free = list(tasks.filter(pk__in=set(found) - held).select_for_update(skip_locked=True).values_list("pk", flat=True))
+    TaskKey.objects.using(using).filter(task__in=free)._raw_delete(using)
+    TaskAttempt.objects.using(using).filter(task__in=free)._raw_delete(using)
+    Task.objects.using(using).filter(pk__in=free)._raw_delete(using)
+    return len(found), len(free)

@@ -1,0 +1,93 @@
+"""Record how an attempt ended: the arrows out of `running` that its worker draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db.models import F
+
+from ..clock import Now, after
+from ..envelopes import Envelope, canceled_while_running
+from ..models import Task
+from ..statuses import AttemptOutcome, TaskStatus
+from . import states
+from .engine import in_transaction
+from .leases import Lease
+
+
+def complete(using: str, lease: Lease, result: Any) -> TaskStatus:
+    """Settle the attempt as succeeded with `result` (plain JSON), or as canceled if that was requested.
+
+    One UPDATE that joins the caller's transaction. Raises `LostLease`, having written nothing.
+    """
+    if lease.rows(using).filter(cancel_requested_at=None).update(**states.SUCCEEDED, result=result):
+        return TaskStatus.SUCCEEDED
+    return in_transaction(using, lambda: _cancel(using, lease))
+
+
+def fail(using: str, lease: Lease, error: Envelope, *, retry_delay: float) -> TaskStatus:
+    """Settle the attempt as failed with `error`, and keep a row about it.
+
+    The task is queued again, due in `retry_delay` seconds, if the error is retryable and attempts are left; otherwise
+    it is `failed`, or `canceled` if that was requested. One short transaction. Raises `LostLease`, having written
+    nothing.
+    """
+    return in_transaction(using, lambda: _fail(using, lease, error, retry_delay))
+
+
+def release(using: str, leases: Sequence[Lease]) -> int:
+    """Give unfinished tasks back to their queues at once, their attempts not counted, and return how many.
+
+    One with a cancel requested ends `canceled`; a lost lease is passed over. A short transaction each.
+    """
+    return sum(in_transaction(using, lambda lease=lease: _release(using, lease)) for lease in leases)  # type: ignore[misc]
+
+
+def _fail(using: str, lease: Lease, error: Envelope, retry_delay: float) -> TaskStatus:
+    task = _owned(using, lease)
+    if task is None:
+        raise lease.lost()
+    if task.cancel_requested:
+        return _write_canceled(using, lease, task, error)
+    if error["retryable"] and task.attempt < task.max_attempts:
+        _write(using, lease, {**states.QUEUED_AGAIN, "run_at": after(retry_delay), "error": error})
+        states.record_attempt(using, task, AttemptOutcome.RETRIED, error)
+        return TaskStatus.QUEUED
+    _write(using, lease, {**states.FAILED, "error": error})
+    states.record_attempt(using, task, AttemptOutcome.FAILED, error)
+    return TaskStatus.FAILED
+
+
+def _cancel(using: str, lease: Lease) -> TaskStatus:
+    task = _owned(using, lease)
+    if task is None or not task.cancel_requested:
+        raise lease.lost()
+    return _write_canceled(using, lease, task, canceled_while_running())
+
+
+def _release(using: str, lease: Lease) -> int:
+    task = _owned(using, lease)
+    if task is None:
+        return 0
+    if task.cancel_requested:
+        _write_canceled(using, lease, task, canceled_while_running())
+    else:
+        _write(using, lease, {**states.QUEUED_AGAIN, "attempt": F("attempt") - 1, "run_at": Now()})
+    return 1
+
+
+def _write_canceled(using: str, lease: Lease, task: Task, error: Envelope) -> TaskStatus:
+    _write(using, lease, states.CANCELED)
+    states.record_attempt(using, task, AttemptOutcome.CANCELED, error)
+    return TaskStatus.CANCELED
+
+
+def _owned(using: str, lease: Lease) -> Task | None:
+    """The task, locked, if the lease still holds."""
+    return lease.rows(using).select_for_update().defer("payload", "result", "metadata").first()
+
+
+def _write(using: str, lease: Lease, changes: dict[str, Any]) -> None:
+    if not lease.rows(using).update(**changes):
+        raise lease.lost()

@@ -1,0 +1,42 @@
+"""What every arrow into a state sets on the row, written once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..clock import Now
+from ..envelopes import Envelope
+from ..models import Task, TaskAttempt
+from ..statuses import AttemptOutcome, TaskStatus
+
+#: Every way back to `queued` clears what the attempt left on the row; the error stays, for people to see.
+QUEUED_AGAIN: dict[str, Any] = {
+    "status": TaskStatus.QUEUED,
+    "progress": None,
+    "message": "",
+    "lease_until": None,
+    "updated_at": Now(),
+}
+
+
+def _ended(status: TaskStatus) -> dict[str, Any]:
+    return {"status": status, "lease_until": None, "completed_at": Now(), "updated_at": Now()}
+
+
+SUCCEEDED: dict[str, Any] = {**_ended(TaskStatus.SUCCEEDED), "error": None}
+FAILED: dict[str, Any] = {**_ended(TaskStatus.FAILED), "result": None}
+#: A canceled attempt's result is discarded; its error is kept with the attempt.
+CANCELED: dict[str, Any] = {**_ended(TaskStatus.CANCELED), "result": None, "error": None}
+
+
+def record_attempt(using: str, task: Task, outcome: AttemptOutcome, error: Envelope) -> None:
+    """Keep a row about the attempt that `task` is in, which did not succeed."""
+    assert task.started_at is not None
+    TaskAttempt.objects.using(using).create(
+        task_id=task.pk,
+        number=task.attempt,
+        worker_id=task.worker_id,
+        started_at=task.started_at,
+        outcome=outcome,
+        error=error,
+    )

@@ -1,0 +1,75 @@
+"""Insert tasks: the arrow into `queued`, and who gives way to whom where a key is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+from ..errors import AlreadyExists
+from ..models import Task
+from . import control, keys
+from .engine import in_transaction, note_written, returns_inserted_rows
+
+BATCH_SIZE = 1000
+
+
+class Conflict(str, Enum):
+    """What a submit does where its key has a task already."""
+
+    REUSE = "reuse"
+    REUSE_SUCCEEDED = "reuse-succeeded"
+    REJECT = "reject"
+    REPLACE = "replace"
+
+
+def submit(using: str, tasks: Sequence[Task], conflict: Conflict) -> list[Task]:
+    """Insert `tasks` and return them in order; one that gave way to its key's current task is replaced by that task.
+
+    Joins the caller's transaction. Raises `AlreadyExists` under `Conflict.REJECT`, having written nothing.
+    """
+    if all(task.key is None for task in tasks):
+        return _insert(using, tasks)
+    return in_transaction(using, lambda: _submit_keyed(using, tasks, conflict))
+
+
+def _submit_keyed(using: str, tasks: Sequence[Task], conflict: Conflict) -> list[Task]:
+    current = keys.lock(using, [task.key for task in tasks if task.key is not None])
+    chosen: list[Task] = []
+    fresh: list[Task] = []
+    for task in tasks:
+        holder = current[task.key] if task.key is not None else None
+        if holder is not None and _gives_way(task, holder, conflict):
+            chosen.append(holder)
+            continue
+        if holder is not None and not holder.is_terminal:
+            control.cancel(using, holder.pk)
+        if task.key is not None:
+            current[task.key] = task
+        chosen.append(task)
+        fresh.append(task)
+    _insert(using, fresh)
+    keys.point(using, [task for task in fresh if task.key is not None])
+    return chosen
+
+
+def _gives_way(task: Task, holder: Task, conflict: Conflict) -> bool:
+    """Whether a new task gives way to its key's present holder. Raises `AlreadyExists` if the caller wants neither."""
+    if holder.is_terminal:
+        return conflict is Conflict.REUSE_SUCCEEDED and holder.succeeded
+    if conflict is Conflict.REJECT:
+        raise AlreadyExists(task.key or "", holder)
+    return conflict is not Conflict.REPLACE
+
+
+def _insert(using: str, tasks: Sequence[Task]) -> list[Task]:
+    inserted = Task.objects.using(using).bulk_create(tasks, batch_size=BATCH_SIZE)
+    note_written(using, [task.pk for task in inserted])
+    if not returns_inserted_rows(using):
+        # The database filled in the times.
+        stored = (
+            Task.objects.using(using).only("run_at", "created_at", "updated_at").in_bulk([task.pk for task in tasks])
+        )
+        for task in inserted:
+            for field in ("run_at", "created_at", "updated_at"):
+                setattr(task, field, getattr(stored[task.pk], field))
+    return inserted
