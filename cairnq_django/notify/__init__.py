@@ -1,0 +1,39 @@
+"""Wake-ups between processes: hints that save waiting, on which nothing correct depends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from types import ModuleType
+
+from django.db import connections
+
+from . import polling, postgres
+from .channels import Channel
+
+__all__ = ["Channel", "announce", "subscribed"]
+
+
+def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
+    """Wake whoever subscribed to one of `payloads`, once the current transaction commits. Never raises."""
+    _backend(using).announce(using, channel, payloads)
+
+
+def subscribed(
+    using: str,
+    channel: Channel,
+    payloads: Iterable[str],
+    wake: Callable[[], None],
+    report: Callable[[BaseException], None] | None = None,
+) -> AbstractContextManager[None]:
+    """While the context lasts, call `wake()` when one of `payloads` is announced, and when news may have been missed.
+
+    `report(error)` is called once each time wake-ups are cut off; they come back by themselves. Both are called from
+    another thread and must be quick.
+    """
+    context: AbstractContextManager[None] = _backend(using).subscribed(using, channel, payloads, wake, report)
+    return context
+
+
+def _backend(using: str) -> ModuleType:
+    return postgres if connections[using].vendor == "postgresql" else polling
