@@ -1,0 +1,66 @@
+"""Run a worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from ..serving import serve
+
+_OPTIONS = (
+    "queues",
+    "concurrency",
+    "lease",
+    "heartbeat_interval",
+    "poll_interval",
+    "claim_batch",
+    "retry_backoff",
+    "retry_backoff_max",
+    "max_run",
+    "drain_timeout",
+    "burst",
+    "autoreload",
+)
+
+
+class Command(BaseCommand):
+    help = (
+        "Claims queued tasks and runs their handlers, until SIGINT or SIGTERM. Defaults come from the CAIRNQ setting."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        option = parser.add_argument
+        option("--concurrency", type=int, metavar="N", help="Handler calls at the same time (8).")
+        option(
+            "--queue",
+            action="append",
+            dest="queues",
+            metavar="NAME",
+            help="A queue to serve; give it again for another one (default).",
+        )
+        option("--lease", type=float, metavar="SECONDS", help="How long a claim holds without a heartbeat (30).")
+        option(
+            "--heartbeat-interval",
+            type=float,
+            metavar="SECONDS",
+            help="Time between two renewals of the leases (a third of the lease).",
+        )
+        option("--poll-interval", type=float, metavar="SECONDS", help="Time between two looks at an empty queue (1).")
+        option("--claim-batch", type=int, metavar="N", help="Tasks to claim at once, at the most (the concurrency).")
+        option(
+            "--retry-backoff", type=float, metavar="SECONDS", help="Time before the first retry, doubling; 0: none (1)."
+        )
+        option("--retry-backoff-max", type=float, metavar="SECONDS", help="The longest time before a retry (30).")
+        option("--max-run", type=float, metavar="SECONDS", help="The longest an attempt may run (no limit).")
+        option(
+            "--drain-timeout",
+            type=float,
+            metavar="SECONDS",
+            help="After a signal, give back what still runs after this time (no limit).",
+        )
+        option("--burst", action="store_true", help="Exit when nothing is left to run.")
+        option("--autoreload", action="store_true", help="Restart when code changes; what runs ends first.")
+
+    def handle(self, **options: Any) -> None:
+        serve(self.stdout, **{name: options[name] for name in _OPTIONS})

@@ -1,0 +1,1 @@
+"""Claim tasks, run their handlers and record how they ended."""

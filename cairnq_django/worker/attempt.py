@@ -1,0 +1,176 @@
+"""One attempt at a task: its lease, and the writes it may make while it holds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+
+from .. import notify
+from ..arguments import fraction
+from ..envelopes import Envelope
+from ..errors import LostLease
+from ..limits import MESSAGE_LENGTH
+from ..notify import Channel
+from ..serialization import clean_text
+from ..statuses import TERMINAL, TaskStatus
+from ..store import control, settle
+from ..store.claim import Claim
+from ..store.engine import in_open_transaction
+
+CANCEL_CHECK_INTERVAL = 0.5  # seconds that a "no" to `canceled()` stays good
+
+
+@dataclass(frozen=True)
+class Success:
+    """The attempt is to be settled as succeeded."""
+
+    result: Any  # plain JSON
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The attempt is to be settled as failed."""
+
+    error: Envelope
+
+
+class Attempt:
+    """Shared by the handler's thread, the worker's loop and its heartbeat."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        *,
+        using: str,
+        json_depth: int,
+        lease: float,
+        leased_at: float,
+        retry_delay: Callable[[int], float],
+    ) -> None:
+        self.claim = claim
+        self.using = using
+        self.json_depth = json_depth  # levels of nesting that a result or an error may have
+        self.lease_lost = threading.Event()
+        self.on_lease_lost: Callable[[], None] | None = None
+        self.cancel_requested = False
+        self.retry_in: float | None = None  # seconds until its retry is due, once it is queued again
+        self._lease = lease  # seconds
+        self._valid_until = leased_at + lease  # on the monotonic clock, from before the lease was written
+        self._retry_delay = retry_delay
+        self._cancel_checked_at = leased_at
+        self._settling = threading.Lock()  # guards _settled and _uncommitted
+        self._settled = False
+        self._uncommitted = False
+
+    @property
+    def settled(self) -> bool:
+        return self._settled
+
+    @property
+    def lost(self) -> bool:
+        """Whether the lease is lost: the database said so, or on our own clock its time is up."""
+        if time.monotonic() >= self._valid_until:
+            self.lose()
+        return self.lease_lost.is_set()
+
+    def lose(self) -> None:
+        """Cut the attempt off: it writes nothing more."""
+        if not self.lease_lost.is_set() and not self._settled:
+            self.lease_lost.set()
+            if self.on_lease_lost is not None:
+                self.on_lease_lost()
+
+    def renewed(self, sent_at: float) -> None:
+        """A statement sent at `sent_at`, on the monotonic clock, renewed the lease."""
+        self._valid_until = sent_at + self._lease
+
+    def settle(self, outcome: Success | Failure) -> None:
+        """Record how the attempt ended, unless it is recorded. Raises `LostLease` if the database says it is lost."""
+        with self._settling:
+            if self._settled:
+                return
+            self._write(lambda: self._record(outcome))
+            self._settled = True
+            if in_open_transaction(self.using):
+                self._uncommitted = True
+                transaction.on_commit(self._committed, using=self.using)
+
+    def forget_what_rolled_back(self) -> None:
+        """The handler has ended and its transactions with it: a settlement that did not commit never was."""
+        with self._settling:
+            if self._uncommitted:
+                self._settled = self._uncommitted = False
+
+    def progress(self, value: float | None, message: str | None) -> None:
+        checked = fraction(value, "value") if value is not None else None
+        shown = clean_text(str(message), MESSAGE_LENGTH) if message is not None else None
+        self.check_lease()
+
+        def show() -> None:
+            self._write(lambda: control.progress(self.using, self.claim.lease, value=checked, message=shown))
+
+        if in_open_transaction(self.using):
+            # Nobody could see it before the commit, and the row would stay locked against the heartbeat until then.
+            transaction.on_commit(lambda: self._unless_lost(show), using=self.using)
+        else:
+            show()
+
+    def heartbeat(self) -> None:
+        self.check_lease()
+        if not in_open_transaction(self.using):
+            sent_at = time.monotonic()
+            self._write(self._renew)
+            self.renewed(sent_at)
+
+    def canceled(self) -> bool:
+        if not self.cancel_requested and not self._settled:
+            self.check_lease()
+            now = time.monotonic()
+            if now - self._cancel_checked_at >= CANCEL_CHECK_INTERVAL:
+                self._cancel_checked_at = now
+                self.cancel_requested = self._write(lambda: control.cancel_requested(self.using, self.claim.lease))
+        return self.cancel_requested
+
+    def check_lease(self) -> None:
+        """Raises `LostLease` for an attempt that is cut off."""
+        if self.lost:
+            raise self.claim.lease.lost()
+
+    def _write(self, statement: Callable[[], Any]) -> Any:
+        try:
+            return statement()
+        except LostLease:
+            self.lose()
+            raise
+
+    def _unless_lost(self, show: Callable[[], None]) -> None:
+        if not self.lost:
+            with suppress(LostLease):
+                show()
+
+    def _record(self, outcome: Success | Failure) -> None:
+        lease = self.claim.lease
+        if isinstance(outcome, Success):
+            status = settle.complete(self.using, lease, outcome.result)
+        else:
+            delay = self._retry_delay(lease.attempt)
+            status = settle.fail(self.using, lease, outcome.error, retry_delay=delay)
+            if status == TaskStatus.QUEUED:
+                self.retry_in = delay
+        if status in TERMINAL:
+            notify.announce(self.using, Channel.ENDED, [str(lease.task_id)])
+
+    def _renew(self) -> None:
+        beat = control.renew(self.using, [self.claim.lease], lease=self._lease)
+        if beat.lost:
+            raise self.claim.lease.lost()
+        self.cancel_requested |= bool(beat.cancel_requested)
+
+    def _committed(self) -> None:
+        self._uncommitted = False

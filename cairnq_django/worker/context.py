@@ -1,0 +1,166 @@
+"""What a handler is given: its task, and the ways to speak up while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+
+from .. import envelopes
+from ..models import Task
+from ..serialization import normalize
+from .attempt import Attempt, Failure, Success
+
+Seconds = float | timedelta
+
+
+@dataclass(frozen=True)
+class CallingSide:
+    """What contexts need of the calling side; it is handed in, because they stay below it."""
+
+    submit: Callable[..., Task]
+    wait: Callable[..., Task]
+    await_: Callable[..., Awaitable[Task]]
+
+
+class _Context:
+    """What sync and async handlers see alike."""
+
+    def __init__(self, attempt: Attempt, calling_side: CallingSide) -> None:
+        claim = attempt.claim
+        self.task_id: UUID = claim.lease.task_id
+        self.name: str = claim.name
+        self.queue: str = claim.queue
+        self.attempt: int = claim.lease.attempt  # 1 for the first delivery
+        self.max_attempts: int = claim.max_attempts
+        self.payload: Any = claim.payload
+        self.metadata: dict[str, Any] = claim.metadata
+        self.key: str | None = claim.key
+        self.parent_id: UUID | None = claim.parent_id
+        self.root_id: UUID = claim.root_id
+        self.correlation_id: str | None = claim.correlation_id
+        self.worker_id: str = claim.lease.worker_id
+        self._attempt = attempt
+        self._calling_side = calling_side
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self.task_id} attempt {self.attempt}>"
+
+    @property
+    def settled(self) -> bool:
+        """Whether this handler settled its task already."""
+        return self._attempt.settled
+
+    @property
+    def lost_lease(self) -> bool:
+        """Whether the task is no longer this attempt's: stop, nothing more is recorded."""
+        return self._attempt.lost
+
+    def _succeed(self, result: Any) -> None:
+        plain = normalize(result, root="result", max_depth=self._attempt.json_depth)
+        self._settle(Success(plain))
+
+    def _fail(self, message: str, code: str, retryable: bool, details: Any) -> None:
+        depth = self._attempt.json_depth
+        self._settle(
+            Failure(envelopes.custom(message, code=code, retryable=retryable, details=details, max_depth=depth))
+        )
+
+    def _settle(self, outcome: Success | Failure) -> None:
+        if not self._attempt.settled:
+            self._attempt.check_lease()
+            self._attempt.settle(outcome)
+
+    def _submit(self, task: Any, payload: Any, options: dict[str, Any]) -> Task:
+        self._attempt.check_lease()
+        here = Task(id=self.task_id, root_id=self.root_id, correlation_id=self.correlation_id)
+        return self._calling_side.submit(task, payload, parent=here, **options)
+
+
+class TaskContext(_Context):
+    """A sync handler's `ctx`. Its methods raise `LostLease` once the task is no longer this attempt's."""
+
+    @property
+    def lease_lost(self) -> threading.Event:
+        """Set when the lease is lost, to wait for."""
+        return self._attempt.lease_lost
+
+    def progress(self, value: float | None = None, message: str | None = None) -> None:
+        """Show how far the task is, from 0 to 1, and a note; None leaves what was shown.
+
+        Written at once, or when the transaction that the handler has open commits.
+        """
+        self._attempt.progress(value, message)
+
+    def heartbeat(self) -> None:
+        """Renew the lease now. The worker does so by itself, and it alone while the handler has a transaction open."""
+        self._attempt.heartbeat()
+
+    def canceled(self) -> bool:
+        """Whether someone asked for this task to be canceled; a "no" may be half a second old."""
+        return self._attempt.canceled()
+
+    def succeed(self, result: Any = None) -> None:
+        """Settle the task as succeeded now, in the handler's open transaction if there is one.
+
+        Once the task is settled, this and what the handler returns or raises change nothing. Raises
+        `SerializationError`.
+        """
+        self._succeed(result)
+
+    def fail(self, message: str, *, code: str = "task_error", retryable: bool = True, details: Any = None) -> None:
+        """Settle the attempt as failed now; as for `succeed()`, and with what `TaskError` takes."""
+        self._fail(message, code, retryable, details)
+
+    def submit(self, task: Any, payload: Any = None, **options: Any) -> Task:
+        """Submit a child of this task, as `cairnq_django.submit()` does, with root and correlation id taken over."""
+        return self._submit(task, payload, options)
+
+    def wait(self, task: Task | UUID | str, timeout: Seconds | None = None) -> Task:
+        """Wait for another task, as `cairnq_django.wait()` does. This call keeps its slot meanwhile."""
+        return self._calling_side.wait(task.pk if isinstance(task, Task) else task, timeout)
+
+
+class AsyncTaskContext(_Context):
+    """An async handler's `ctx`: as `TaskContext`, awaitable where it touches the database."""
+
+    def __init__(self, attempt: Attempt, calling_side: CallingSide) -> None:
+        super().__init__(attempt, calling_side)
+        #: Set when the lease is lost, to await.
+        self.lease_lost = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        attempt.on_lease_lost = self._flag_lease_lost
+        if attempt.lost:
+            self.lease_lost.set()
+
+    async def progress(self, value: float | None = None, message: str | None = None) -> None:
+        await sync_to_async(self._attempt.progress)(value, message)
+
+    async def heartbeat(self) -> None:
+        await sync_to_async(self._attempt.heartbeat)()
+
+    async def canceled(self) -> bool:
+        return await sync_to_async(self._attempt.canceled)()
+
+    async def succeed(self, result: Any = None) -> None:
+        await sync_to_async(self._succeed)(result)
+
+    async def fail(
+        self, message: str, *, code: str = "task_error", retryable: bool = True, details: Any = None
+    ) -> None:
+        await sync_to_async(self._fail)(message, code, retryable, details)
+
+    async def submit(self, task: Any, payload: Any = None, **options: Any) -> Task:
+        return await sync_to_async(self._submit)(task, payload, options)
+
+    async def wait(self, task: Task | UUID | str, timeout: Seconds | None = None) -> Task:
+        return await self._calling_side.await_(task.pk if isinstance(task, Task) else task, timeout)
+
+    def _flag_lease_lost(self) -> None:
+        self._loop.call_soon_threadsafe(self.lease_lost.set)

@@ -1,0 +1,39 @@
+"""What reaches a worker's loop from other threads and from signal handlers."""
+
+from __future__ import annotations
+
+from queue import Empty, SimpleQueue
+
+from .call import Call
+
+
+class Inbox:
+    """Calls that have ended, wake-ups, and the word to stop. `SimpleQueue.put()` alone is safe in a signal handler."""
+
+    def __init__(self) -> None:
+        self._messages: SimpleQueue[Call | None] = SimpleQueue()
+        self.stopped = False
+        self.woken = False  # there may be something to claim; for the loop to reset
+
+    def call_ended(self, call: Call) -> None:
+        self._messages.put(call)
+
+    def wake(self) -> None:
+        self.woken = True
+        self._messages.put(None)
+
+    def stop(self) -> None:
+        self.stopped = True
+        self._messages.put(None)
+
+    def wait(self, timeout: float) -> list[Call]:
+        """Sleep until there is a message, or for `timeout` seconds, and return the calls that have ended."""
+        ended = []
+        try:
+            message = self._messages.get(timeout=max(0.0, timeout))
+            while True:
+                if message is not None:
+                    ended.append(message)
+                message = self._messages.get_nowait()
+        except Empty:
+            return ended

@@ -1,0 +1,260 @@
+"""One run of a worker: settle what ended, claim what fits, start it, sleep; drain when told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import time
+import uuid
+from collections.abc import Iterable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from .. import client, notify, waiting
+from ..backoff import retry_delay
+from ..notify import Channel
+from ..registry import Registry
+from ..serialization import clean_text
+from ..signals import worker_error
+from ..store import claim as claims
+from ..store import maintenance, settle
+from ..store import stats as read_model
+from ..store.claim import Claim
+from ..store.engine import json_depth, task_database
+from .aio import AsyncHandlers
+from .attempt import Attempt
+from .budgets import plan_draws
+from .call import Call
+from .connections import refresh
+from .context import CallingSide
+from .heartbeat import Heartbeat
+from .inbox import Inbox
+from .options import WorkerOptions
+from .settlement import Settlement
+from .threads import HandlerThreads
+
+logger = logging.getLogger(__name__)
+
+RETRY_PAUSE = 0.25  # seconds before the next try at what the database failed
+MAX_RECOVERY_INTERVAL = 5.0  # seconds
+MAX_SLEEP = 60.0  # seconds
+
+_calling_side = CallingSide(submit=client.submit, wait=waiting.wait, await_=waiting.await_)
+
+
+class Loop:
+    """Runs in one thread, which alone touches its fields; the others reach it through `inbox`."""
+
+    def __init__(
+        self, sender: object, options: WorkerOptions, registry: Registry, inbox: Inbox, *, burst: bool
+    ) -> None:
+        self.worker_id = f"{clean_text(socket.gethostname(), 100)}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self.worn_out = False
+        self._sender = sender
+        self._options = options
+        self._registry = registry
+        self._inbox = inbox
+        self._burst = burst
+        self._using = task_database()
+        self._calls: set[Call] = set()  # running
+        self._hanging: set[Call] = set()  # ended for the worker, their handlers go on
+        self._settlement = Settlement(self._using, self._report)
+        self._threads = HandlerThreads()
+        self._async_handlers = AsyncHandlers()
+        self._heartbeat = Heartbeat(
+            self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
+        )
+        self._hungry = True  # the latest claim took all it could, so there may be more
+        self._next_poll = 0.0
+        self._next_recovery = 0.0
+        self._drain_deadline: float | None = None  # None: not draining
+        self._reported = ""
+
+    @property
+    def hanging_calls(self) -> int:
+        return len(self._hanging)
+
+    def run(self) -> None:
+        """Turn until stopped and drained. Never ends because of an error."""
+        logger.info("Worker %s started on queues %s", self.worker_id, ", ".join(self._options.queues))
+        with ExitStack() as started:
+            started.callback(self._threads.close)
+            started.callback(self._async_handlers.close)
+            self._heartbeat.start()
+            started.callback(self._heartbeat.stop)
+            started.enter_context(self._wake_ups())
+            while not self._is_over():
+                try:
+                    self._turn()
+                except Exception as error:
+                    self._report("loop", error)
+                    self._take_in(self._inbox.wait(RETRY_PAUSE))
+        logger.info("Worker %s ended", self.worker_id)
+
+    def _turn(self) -> None:
+        refresh(self._using)
+        self._settle()
+        self._end_overdue_calls()
+        if self._drain_deadline is not None:
+            self._bound_the_drain(self._drain_deadline)
+        elif self._inbox.stopped:
+            self._start_to_drain()
+        else:
+            self._claim_if_there_may_be_something()
+        if not self._is_over():
+            self._take_in(self._inbox.wait(self._patience()))
+
+    def _is_over(self) -> bool:
+        return self._drain_deadline is not None and not self._calls and not len(self._settlement)
+
+    def _settle(self) -> None:
+        for call in self._settlement.run():
+            self._heartbeat.remove([call.attempt])
+            if call.attempt.retry_in is not None:
+                self._next_poll = min(self._next_poll, time.monotonic() + call.attempt.retry_in)
+
+    def _end_overdue_calls(self) -> None:
+        now = time.monotonic()
+        for call in [call for call in self._calls if call.deadline is not None and call.deadline <= now]:
+            if call.time_out():
+                logger.warning("%s ran longer than %g s and is abandoned", call, call.max_run)
+                self._abandoned(call)
+                self._settlement.add(call)
+        self._settle()
+        if len(self._hanging) >= self._options.concurrency and not self._inbox.stopped:
+            logger.error("%d abandoned handlers do not end; this worker is to be replaced", len(self._hanging))
+            self.worn_out = True
+            self._inbox.stop()
+
+    def _claim_if_there_may_be_something(self) -> None:
+        try:
+            self._recover()
+            self._claim()
+        except Exception as error:
+            self._report("claim", error)
+            self._hungry = False
+            self._next_poll = time.monotonic() + RETRY_PAUSE
+
+    def _recover(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_recovery:
+            recovered = maintenance.recover(self._using)
+            self._next_recovery = now + min(self._options.lease / 3, MAX_RECOVERY_INTERVAL)
+            if recovered:
+                logger.warning("%d tasks of workers that are gone are queued again", len(recovered))
+                self._announce_queued(task.queue for task in recovered)
+                self._inbox.woken = True
+
+    def _claim(self) -> None:
+        draws = plan_draws(
+            queues=self._options.queues,
+            names=self._registry.names,
+            concurrency=self._options.concurrency,
+            occupied=len(self._calls) + len(self._settlement),
+            claim_batch=self._options.claim_batch,
+        )
+        now = time.monotonic()
+        if not draws or not (self._hungry or self._inbox.woken or now >= self._next_poll):
+            return
+        self._inbox.woken = False
+        claimed = claims.claim(self._using, draws, worker_id=self.worker_id, lease=self._options.lease)
+        self._reported = ""
+        self._hungry = len(claimed) >= sum(draw.limit for draw in draws)
+        # Workers that were started together do not poll together for ever.
+        self._next_poll = now + self._options.poll_interval * random.uniform(0.9, 1.0)
+        for claim in claimed:
+            self._start(claim, leased_at=now)
+        if self._burst and not claimed and not self._calls and not len(self._settlement) and not self._may_be_left():
+            self._inbox.stop()
+
+    def _may_be_left(self) -> bool:
+        return read_model.runnable(self._using, self._options.queues, self._registry.names)
+
+    def _start(self, claim: Claim, leased_at: float) -> None:
+        definition = self._registry.get(claim.name)
+        assert definition is not None
+        attempt = Attempt(
+            claim,
+            using=self._using,
+            json_depth=json_depth(self._using),
+            lease=self._options.lease,
+            leased_at=leased_at,
+            retry_delay=partial(retry_delay, base=self._options.retry_backoff, cap=self._options.retry_backoff_max),
+        )
+        max_run = definition.max_run if definition.max_run is not None else self._options.max_run
+        call = Call(definition, attempt, _calling_side, max_run=max_run)
+        self._calls.add(call)
+        self._heartbeat.add([attempt])
+        ended = partial(self._inbox.call_ended, call)
+        if definition.is_async:
+            call.stop = self._async_handlers.start(call.run_async, ended).cancel
+        else:
+            call.stop = self._threads.start(call.run, ended).abandon
+
+    def _take_in(self, ended: list[Call]) -> None:
+        for call in ended:
+            if call in self._calls:
+                self._calls.remove(call)
+                self._settlement.add(call)
+            elif call in self._hanging:
+                self._hanging.remove(call)
+                logger.info("The abandoned handler of %s has ended", call)
+
+    def _patience(self) -> float:
+        """How many seconds there is nothing to do for, as far as can be known."""
+        moments = [call.deadline for call in self._calls if call.deadline is not None]
+        now = time.monotonic()
+        if len(self._settlement):
+            moments.append(now + RETRY_PAUSE)
+        if self._drain_deadline is not None:
+            moments.append(self._drain_deadline)
+        elif len(self._calls) + len(self._settlement) < self._options.concurrency:
+            moments += [now if self._hungry or self._inbox.woken else self._next_poll, self._next_recovery]
+        else:
+            moments.append(self._next_recovery)
+        return max(0.0, min([*moments, now + MAX_SLEEP]) - now)
+
+    def _start_to_drain(self) -> None:
+        timeout = self._options.drain_timeout
+        self._drain_deadline = time.monotonic() + timeout if timeout is not None else float("inf")
+        if self._calls:
+            logger.info("Worker %s stops claiming and waits for %d running tasks", self.worker_id, len(self._calls))
+
+    def _bound_the_drain(self, deadline: float) -> None:
+        if time.monotonic() < deadline:
+            return
+        unfinished = [call for call in self._calls if call.abandon(None)]
+        for call in unfinished:
+            self._abandoned(call)
+        self._heartbeat.remove([call.attempt for call in unfinished])
+        try:
+            returned = settle.release(self._using, [call.attempt.claim.lease for call in unfinished])
+            if unfinished:
+                logger.warning("%d unfinished tasks are given back to their queues", returned)
+            self._announce_queued(call.attempt.claim.queue for call in unfinished)
+        except Exception as error:
+            self._report("settle", error)
+        self._settlement.drop()
+
+    def _abandoned(self, call: Call) -> None:
+        self._calls.remove(call)
+        self._hanging.add(call)
+
+    def _wake_ups(self) -> Any:
+        report = partial(self._report, "listen")
+        return notify.subscribed(self._using, Channel.QUEUED, self._options.queues, self._inbox.wake, report)
+
+    def _announce_queued(self, queues: Iterable[str]) -> None:
+        notify.announce(self._using, Channel.QUEUED, set(queues))
+
+    def _report(self, phase: str, error: BaseException) -> None:
+        """Tell people of an error that the worker survived. Called from any of its threads."""
+        seen, self._reported = self._reported, f"{phase}: {error!r}"
+        # While a database is away the same error comes four times a second.
+        logger.error("%s failed: %s", phase, error, exc_info=error if seen != self._reported else None)
+        for _, failure in worker_error.send_robust(type(self._sender), worker=self._sender, phase=phase, error=error):
+            if isinstance(failure, Exception):
+                logger.error("A receiver of worker_error raised", exc_info=failure)

@@ -1,0 +1,71 @@
+"""What a worker may be told: what its maker says, the rest from `CAIRNQ`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from ..arguments import integer, seconds, text
+from ..conf import get_settings, heartbeat_interval
+from ..limits import QUEUE_LENGTH, SHORTEST
+
+Seconds = float | timedelta
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """A worker's limits and rhythms, checked and complete. Durations are seconds; None is "no limit"."""
+
+    queues: tuple[str, ...]
+    concurrency: int  # handler calls at the same time
+    lease: float
+    heartbeat_interval: float
+    poll_interval: float
+    claim_batch: int  # tasks that one claim takes at the most
+    retry_backoff: float
+    retry_backoff_max: float
+    max_run: float | None
+    drain_timeout: float | None
+
+    @classmethod
+    def build(cls, queues: str | Sequence[str] | None, **given: Any) -> WorkerOptions:
+        """The options that are given and not None, the others from `CAIRNQ`.
+
+        Raises `TypeError` or `ValueError` naming the option that is wrong.
+        """
+        settings = get_settings()
+
+        def option(name: str) -> Any:
+            return given[name] if given[name] is not None else getattr(settings, name)
+
+        concurrency = integer(option("concurrency"), "concurrency", minimum=1)
+        claim_batch = option("claim_batch")
+        lease = seconds(option("lease"), "lease", minimum=SHORTEST)
+        chosen = seconds(option("heartbeat_interval"), "heartbeat_interval", minimum=SHORTEST, allow_none=True)
+        interval = heartbeat_interval(lease, chosen)
+        if interval >= lease:
+            raise ValueError(
+                f"lease must be longer than the time between two heartbeats, got a lease of {lease:g} seconds and a "
+                f"heartbeat every {interval:g}"
+            )
+        return cls(
+            queues=_queues(settings.queues if queues is None else queues),
+            concurrency=concurrency,
+            lease=lease,
+            heartbeat_interval=interval,
+            poll_interval=seconds(option("poll_interval"), "poll_interval", minimum=SHORTEST),
+            claim_batch=concurrency if claim_batch is None else integer(claim_batch, "claim_batch", minimum=1),
+            retry_backoff=seconds(option("retry_backoff"), "retry_backoff"),
+            retry_backoff_max=seconds(option("retry_backoff_max"), "retry_backoff_max"),
+            max_run=seconds(option("max_run"), "max_run", minimum=SHORTEST, allow_none=True),
+            drain_timeout=seconds(option("drain_timeout"), "drain_timeout", allow_none=True),
+        )
+
+
+def _queues(queues: str | Sequence[str]) -> tuple[str, ...]:
+    names = (queues,) if isinstance(queues, str) else tuple(dict.fromkeys(queues))
+    if not names:
+        raise ValueError("queues must name at least one queue")
+    return tuple(text(name, "queues", maximum=QUEUE_LENGTH) for name in names)

@@ -1,0 +1,67 @@
+"""The threads that sync handlers run in."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from queue import SimpleQueue
+
+from django.db import connections
+
+Job = Callable[[], None]
+
+
+class HandlerThreads:
+    """Threads, started as needed and used again. They are daemons: one that hangs cannot hold up the process."""
+
+    def __init__(self) -> None:
+        self._idle: deque[HandlerThread] = deque()  # appended to by the threads themselves
+        self._started = 0
+
+    def start(self, job: Job, then: Job) -> HandlerThread:
+        """Run `job`, which must not raise, and `then` once its thread is free again."""
+        try:
+            thread = self._idle.pop()
+        except IndexError:
+            self._started += 1
+            thread = HandlerThread(self._idle, name=f"cairnq-handler-{self._started}")
+            thread.start()
+        thread.jobs.put((job, then))
+        return thread
+
+    def close(self) -> None:
+        """End the idle threads, and wait until they ended."""
+        idle = list(self._idle)
+        self._idle.clear()
+        for thread in idle:
+            thread.jobs.put(None)
+        for thread in idle:
+            thread.join()
+
+
+class HandlerThread(threading.Thread):
+    def __init__(self, idle: deque[HandlerThread], name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.jobs: SimpleQueue[tuple[Job, Job] | None] = SimpleQueue()
+        self._abandoned = False
+        self._idle = idle
+
+    def abandon(self) -> None:
+        """Let the thread end after its job, whenever that is; it cannot be stopped before."""
+        self._abandoned = True
+
+    def run(self) -> None:
+        try:
+            while (work := self.jobs.get()) is not None:
+                job, then = work
+                # A context of its own: a language or time zone that a handler activates ends with it.
+                Context().run(job)
+                if self._abandoned:
+                    then()
+                    return
+                self._idle.append(self)
+                then()
+        finally:
+            connections.close_all()

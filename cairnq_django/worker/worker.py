@@ -1,0 +1,110 @@
+"""The worker as its users hold it: configured once, then run, served or kept in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from django.db import connections
+
+from ..registry import Registry, default_registry
+from .inbox import Inbox
+from .loop import Loop
+from .options import Seconds, WorkerOptions
+from .shutdown import stopping_on_signals
+
+
+class Worker:
+    """Claims tasks of a registry's handlers from `queues`, runs them and records how they ended.
+
+    What is not given comes from `CAIRNQ`; durations are seconds or `timedelta`. Raises `TypeError` or `ValueError`
+    naming the argument that is wrong.
+    """
+
+    def __init__(
+        self,
+        queues: str | Sequence[str] | None = None,
+        *,
+        registry: Registry | None = None,
+        concurrency: int | None = None,
+        lease: Seconds | None = None,
+        heartbeat_interval: Seconds | None = None,
+        poll_interval: Seconds | None = None,
+        claim_batch: int | None = None,
+        retry_backoff: Seconds | None = None,
+        retry_backoff_max: Seconds | None = None,
+        max_run: Seconds | None = None,
+        drain_timeout: Seconds | None = None,
+    ) -> None:
+        self.options = WorkerOptions.build(
+            queues,
+            concurrency=concurrency,
+            lease=lease,
+            heartbeat_interval=heartbeat_interval,
+            poll_interval=poll_interval,
+            claim_batch=claim_batch,
+            retry_backoff=retry_backoff,
+            retry_backoff_max=retry_backoff_max,
+            max_run=max_run,
+            drain_timeout=drain_timeout,
+        )
+        self.registry = registry if registry is not None else default_registry
+        self.task = self.registry.task
+        self.id = ""  # of the current run, or of the latest
+        self.hanging = 0  # handlers that the latest run left behind, because they do not end
+        self.worn_out = False  # whether it ended by itself because of them: replace the process
+        self._inbox = Inbox()
+        self._running = threading.Lock()
+
+    def run(self, *, burst: bool = False) -> None:
+        """Work, in the calling thread, until `stop()` is called; then let the running calls end.
+
+        After `drain_timeout` seconds of that, their tasks are given back to the queue. With `burst`, it stops by itself
+        when no task of its queues and handlers is due, running here or waiting for its retry. Nothing that it started
+        outlives it, except handlers that hang. Raises `RuntimeError` if it is running already.
+        """
+        if not self._running.acquire(blocking=False):
+            raise RuntimeError(f"Worker {self.id} is running already; make another one to run two")
+        try:
+            loop = Loop(self, self.options, self.registry, self._inbox, burst=burst)
+            self.id, self.hanging, self.worn_out = loop.worker_id, 0, False
+            loop.run()
+            self.hanging, self.worn_out = loop.hanging_calls, loop.worn_out
+        finally:
+            self._inbox = Inbox()
+            self._running.release()
+
+    def serve(self, *, burst: bool = False) -> None:
+        """`run()`, stopped by the first SIGINT or SIGTERM; a second one kills. In a process's main thread only."""
+        with stopping_on_signals(self.stop):
+            self.run(burst=burst)
+
+    @contextmanager
+    def background(self) -> Iterator[Worker]:
+        """Run in a thread of its own while the context lasts: for tests and for embedding. Leaves signals alone.
+
+        Raises on leaving what `run()` raised.
+        """
+        failures: list[BaseException] = []
+        thread = threading.Thread(target=self._run_in_thread, args=[failures], name="cairnq-worker", daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.stop()
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def stop(self) -> None:
+        """Claim no more, and end when the running calls have. Safe in a signal handler and from any thread."""
+        self._inbox.stop()
+
+    def _run_in_thread(self, failures: list[BaseException]) -> None:
+        try:
+            self.run()
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            connections.close_all()
