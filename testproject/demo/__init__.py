@@ -1,0 +1,1 @@
+"""`manage.py demo`: the whole example, started and shown in one terminal."""

@@ -1,0 +1,1 @@
+"""The shop: views that submit tasks and the handlers that run them."""

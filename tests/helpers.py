@@ -1,0 +1,41 @@
+"""Small tools for tests that involve time and threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from django.db import connections
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+R = TypeVar("R")
+
+
+def eventually(predicate: Callable[[], R], timeout: float = 10, message: str = "") -> R:
+    """Return the first true value of `predicate()`; fail after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        if value := predicate():
+            return value
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not so within {timeout} s: {message or predicate!r}; last value: {value!r}")
+        time.sleep(0.01)
+
+
+def in_threads(n: int, fn: Callable[[int], R]) -> list[R]:
+    """Run `fn(0)` to `fn(n - 1)` at once, each in its own thread; return their results, or raise the first error."""
+    barrier = threading.Barrier(n)
+
+    def run(i: int) -> R:
+        barrier.wait(30)
+        try:
+            return fn(i)
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(n) as pool:
+        return [future.result() for future in [pool.submit(run, i) for i in range(n)]]

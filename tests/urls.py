@@ -1,0 +1,8 @@
+"""The pages the tests visit."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import path
+
+urlpatterns = [path("admin/", admin.site.urls)]
