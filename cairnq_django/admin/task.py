@@ -1,0 +1,271 @@
+"""The pages of tasks in the admin: a list to find them, a page to read one, nothing to edit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import UUID
+
+from django.contrib import admin
+from django.contrib.admin.utils import flatten_fieldsets, quote, unquote
+from django.contrib.admin.views.main import SEARCH_VAR
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import formats, timezone
+from django.utils.decorators import method_decorator
+from django.utils.html import format_html
+from django.utils.http import urlencode
+from django.utils.safestring import SafeString
+from django.utils.text import Truncator
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.csrf import csrf_protect
+
+from ..models import Task
+from ..serialization import clean_text
+from . import display
+from .actions import DJANGO_ACTS_ON_PAGES, PAGE_FIELD, buttons, cancel_tasks, retry_tasks
+from .changelist import CappedPaginator, NameFilter, QueueFilter, StatusFilter, TaskChangeList, search
+
+SHOWN_ATTEMPTS: Final = 50  # on a task's page, the latest
+SHOWN_ERROR: Final = 90  # characters in the list
+
+UNEXPECTED: Final = "unexpected_exception"  # the code of what a handler did not raise on purpose
+
+_TEMPLATES = "admin/cairnq_django/task"
+
+
+def _moment(column: str, label: Any) -> Callable[[Any, Task], SafeString | None]:
+    @admin.display(description=label)
+    def show(admin: Any, task: Task) -> SafeString | None:
+        when = getattr(task, column)
+        return None if when is None else display.moment_and_distance(when)
+
+    return show
+
+
+def _json(column: str, label: Any) -> Callable[[Any, Task], SafeString]:
+    @admin.display(description=label)
+    def show(admin: Any, task: Task) -> SafeString:
+        context = {"label": label, "value": display.lay_out(getattr(task, column))}
+        return render_to_string(f"{_TEMPLATES}/json.html", context)
+
+    return show
+
+
+def _present(task: Task, **columns: str) -> tuple[str, ...]:
+    """What to show for those of the columns that hold something."""
+    return tuple(shown for column, shown in columns.items() if getattr(task, column) not in (None, "", {}))
+
+
+@admin.register(Task)
+class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Read-only; canceling and retrying need the permissions `cancel_task` and `retry_task`."""
+
+    list_display = (
+        "short_id", "state", "name", "queue", "tries", "age", "short_error", "took", "priority",
+    )  # fmt: skip
+    list_filter = (StatusFilter, QueueFilter, NameFilter)
+    list_per_page = 50
+    ordering = ("-id",)  # newest first: ids begin with their time
+    sortable_by = ("age",)
+    search_fields = ("id", "key", "correlation_id", "name")
+    search_help_text = gettext_lazy("Exact id, key, correlation id or name")
+    show_facets = admin.ShowFacets.NEVER
+    show_full_result_count = False
+    paginator = CappedPaginator
+    actions = (cancel_tasks, retry_tasks)
+
+    class Media:
+        css = {"all": ["cairnq_django/admin.css"]}
+
+    # What the user may do
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Task | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Task | None = None) -> bool:
+        return False
+
+    def has_cancel_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(f"{self.opts.app_label}.cancel_task")
+
+    def has_retry_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(f"{self.opts.app_label}.retry_task")
+
+    # The list
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[TaskChangeList]:
+        return TaskChangeList
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Task], search_term: str
+    ) -> tuple[QuerySet[Task], bool]:
+        return (search(queryset, search_term) if search_term else queryset), False
+
+    @admin.display(description=gettext_lazy("id"))
+    def short_id(self, task: Task) -> SafeString:
+        # The end tells tasks apart; the beginning is the time.
+        return format_html('<span class="cairnq-mono" title="{}">…{}</span>', task.pk, str(task.pk)[-8:])
+
+    @admin.display(description=gettext_lazy("status"))
+    def state(self, task: Task) -> SafeString:
+        return display.status(task)
+
+    @admin.display(description=gettext_lazy("attempt"))
+    def tries(self, task: Task) -> str:
+        return f"{task.attempt}/{task.max_attempts}"
+
+    @admin.display(description=gettext_lazy("age"), ordering="id")
+    def age(self, task: Task) -> SafeString:
+        seconds = (timezone.now() - task.created_at).total_seconds()
+        return display.moment(task.created_at, display.rough_duration(seconds))
+
+    @admin.display(description=gettext_lazy("duration"))
+    def took(self, task: Task) -> str | None:
+        seconds = display.running_time(task)
+        return None if seconds is None else display.duration(seconds)
+
+    @admin.display(description=gettext_lazy("error"))
+    def short_error(self, task: Any) -> SafeString | None:
+        # "unexpected_exception" says less than which one it was.
+        unexpected = task.error_type and task.error_code == UNEXPECTED
+        kind = task.error_type.rpartition(".")[2] if unexpected else task.error_code
+        text = clean_text(": ".join(filter(None, [kind, task.error_message])))
+        if not text:
+            return None
+        return format_html('<span class="cairnq-error" title="{}">{}</span>', text, Truncator(text).chars(SHOWN_ERROR))
+
+    # The page of one task
+
+    def get_fieldsets(self, request: HttpRequest, obj: Task | None = None) -> Any:
+        if obj is None:
+            return []
+        links = _present(obj, key="key_link", correlation_id="correlation_link", parent_id="parent_link")
+        if obj.root_id not in (obj.pk, obj.parent_id):
+            links += ("root_link",)
+        times = _present(
+            obj,
+            created_at="created",
+            run_at="due",
+            started_at="started",
+            lease_until="leased",
+            cancel_requested_at="stop_requested",
+            completed_at="completed",
+        )
+        took = () if display.running_time(obj) is None else ("took",)
+        failed_before = obj.attempt > 1 or (obj.attempt == 1 and not obj.is_running and not obj.succeeded)
+        sections = [
+            (
+                None,
+                [
+                    ("state", "tries", *took, *_present(obj, progress="progress_bar", message="message")),
+                    ("name", "queue", "priority"),
+                    ("task_id", *_present(obj, worker_id="worker_id"), *links),
+                ],
+            ),
+            (_("Times"), [times]),
+            (_("Error"), _present(obj, error="last_error")),
+            (_("Attempts that did not succeed"), ["failed_attempts"] if failed_before else []),
+            (_("Data"), ["payload_json", *_present(obj, result="result_json", metadata="metadata_json")]),
+        ]
+        return [(title, {"fields": lines}) for title, lines in sections if lines]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Task | None = None) -> Any:
+        return flatten_fieldsets(self.get_fieldsets(request, obj))
+
+    @method_decorator(csrf_protect)
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if not DJANGO_ACTS_ON_PAGES and request.method == "POST":
+            answer = self._run_action(request, object_id)
+            if answer is not None:
+                return answer
+        return super().change_view(request, object_id, form_url, extra_context)
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **options: Any) -> HttpResponse:
+        context["task_buttons"] = buttons(self, request, context["original"])
+        context["task_button_field"] = PAGE_FIELD
+        return super().render_change_form(request, context, *args, **options)
+
+    @admin.display(description=gettext_lazy("id"))
+    def task_id(self, task: Task) -> SafeString:
+        return format_html('<span class="cairnq-mono">{}</span>', task.pk)
+
+    @admin.display(description=gettext_lazy("key"))
+    def key_link(self, task: Task) -> SafeString:
+        return self._found_by(task.key or "")
+
+    @admin.display(description=gettext_lazy("correlation id"))
+    def correlation_link(self, task: Task) -> SafeString:
+        return self._found_by(task.correlation_id or "")
+
+    @admin.display(description=gettext_lazy("parent"))
+    def parent_link(self, task: Task) -> SafeString | str | None:
+        return self._other_task(task, task.parent_id) if task.parent_id else None
+
+    @admin.display(description=gettext_lazy("root"))
+    def root_link(self, task: Task) -> SafeString | str:
+        return self._other_task(task, task.root_id)
+
+    @admin.display(description=gettext_lazy("progress"))
+    def progress_bar(self, task: Task) -> SafeString:
+        percent = formats.number_format(int((task.progress or 0) * 100))
+        return format_html('<progress value="{}" max="1"></progress> {}&nbsp;%', str(task.progress), percent)
+
+    created = _moment("created_at", gettext_lazy("created"))
+    due = _moment("run_at", gettext_lazy("due"))
+    started = _moment("started_at", gettext_lazy("started"))
+    leased = _moment("lease_until", gettext_lazy("lease until"))
+    stop_requested = _moment("cancel_requested_at", gettext_lazy("cancel requested"))
+    completed = _moment("completed_at", gettext_lazy("completed"))
+
+    payload_json = _json("payload", gettext_lazy("payload"))
+    result_json = _json("result", gettext_lazy("result"))
+    metadata_json = _json("metadata", gettext_lazy("metadata"))
+
+    @admin.display(description=gettext_lazy("error"))
+    def last_error(self, task: Task) -> SafeString:
+        return render_to_string(f"{_TEMPLATES}/failure.html", {"failure": display.failure(task.error), "open": True})
+
+    @admin.display(description=gettext_lazy("attempts"))
+    def failed_attempts(self, task: Task) -> SafeString:
+        newest = list(task.attempts.order_by("-number", "-id")[: SHOWN_ATTEMPTS + 1])
+        context = {
+            "attempts": [display.failed_attempt(attempt) for attempt in newest[:SHOWN_ATTEMPTS]],
+            "total": task.attempts.count() if len(newest) > SHOWN_ATTEMPTS else len(newest),
+        }
+        return render_to_string(f"{_TEMPLATES}/attempts.html", context)
+
+    def _run_action(self, request: HttpRequest, object_id: str) -> HttpResponse | None:
+        """Do what Django 6.1 does by itself when an action is chosen on the page of one object."""
+        action: Any = self.get_actions(request).get(request.POST.get(PAGE_FIELD, ""))
+        task = self.get_object(request, unquote(object_id))
+        if action is None or task is None or not self.has_view_permission(request, task):
+            return None
+        run = action[0]
+        answer: HttpResponse | None = run(self, request, self.get_queryset(request).filter(pk=task.pk))
+        return answer or HttpResponseRedirect(request.get_full_path())
+
+    def _found_by(self, term: str) -> SafeString:
+        """A link to the list of what has this text in common."""
+        url = self._url("changelist") + "?" + urlencode({SEARCH_VAR: term})
+        return format_html('<a href="{}">{}</a>', url, term)
+
+    def _other_task(self, task: Task, other_id: UUID) -> SafeString | str:
+        """A link to another task, as long as it has not been purged."""
+        name = Task.objects.using(task._state.db).values_list("name", flat=True).filter(pk=other_id).first()
+        if name is None:
+            return _("%(id)s (no longer there)") % {"id": other_id}
+        url = self._url("change", quote(other_id))
+        return format_html('<a href="{}">{} <span class="cairnq-mono">{}</span></a>', url, name, other_id)
+
+    def _url(self, page: str, *args: str) -> str:
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
+        return reverse(name, args=args, current_app=self.admin_site.name)

@@ -1,0 +1,203 @@
+"""Whatever a row holds, and wherever it lives, the pages show it: escaped, cut to a size, with an answer of 200."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.utils import translation
+
+from cairnq_django.admin.display import SHOWN_JSON
+from cairnq_django.clock import after
+from cairnq_django.models import Task
+from cairnq_django.store.engine import json_depth
+from tests.admin.pages import Visitor
+from tests.factories import TaskAttemptFactory, TaskFactory
+
+if TYPE_CHECKING:
+    from django.test import Client
+    from pytest_django.fixtures import SettingsWrapper
+
+pytestmark = pytest.mark.django_db
+
+HOSTILE = "<script>alert('x')</script>\"&{{ 7|add:7 }}%(count)s"
+
+
+def test_html_in_a_row_is_text(operator: Visitor) -> None:
+    envelope = {
+        "type": HOSTILE,
+        "code": HOSTILE,
+        "message": HOSTILE,
+        "details": {"traceback": HOSTILE, HOSTILE: HOSTILE},
+        HOSTILE: HOSTILE,
+    }
+    parent = TaskFactory(name=HOSTILE)
+    task = TaskFactory(
+        failed=True,
+        name=HOSTILE,
+        queue=HOSTILE,
+        key=HOSTILE,
+        correlation_id=HOSTILE,
+        worker_id=HOSTILE,
+        message=HOSTILE,
+        payload={HOSTILE: [HOSTILE]},
+        result=HOSTILE,
+        metadata={HOSTILE: HOSTILE},
+        error=envelope,
+        parent_id=parent.pk,
+        root_id=parent.pk,
+    )
+    TaskAttemptFactory(task=task, worker_id=HOSTILE, error=envelope)
+
+    page, rows = operator.open_page(task), operator.open_list(q=HOSTILE, name=HOSTILE, queue=HOSTILE)
+    retried = operator.press("Retry task", task)
+
+    assert rows.tasks == [task]
+    for answer in (page, rows, retried):
+        assert answer.status == 200
+        assert "&lt;script&gt;alert" in answer.html
+        assert "<script>alert" not in answer.html
+
+
+@pytest.mark.parametrize("column", ["payload", "result", "metadata"])
+def test_two_megabytes_of_json_are_cut_with_a_note(operator: Visitor, column: str) -> None:
+    task = TaskFactory(succeeded=True, **{column: {f"item {i}": ["<b>", i] for i in range(90_000)}})
+    assert len(json.dumps(getattr(task, column))) > 2_000_000
+
+    began = time.monotonic()
+    page = operator.open_page(task)
+
+    assert page.status == 200
+    assert time.monotonic() - began < 5
+    assert len(page.html) < 3 * SHOWN_JSON
+    assert re.search(r"Cut after 50,000 characters; the whole value takes 2\.\d.MB\.", page.html)
+
+
+def test_a_text_of_two_megabytes_is_cut_as_well(operator: Visitor) -> None:
+    page = operator.open_page(TaskFactory(payload="x" * 2_000_000))
+
+    assert page.html.count("x") < SHOWN_JSON + 1_000
+    assert "Cut after" in page.html
+
+
+def test_deep_json_is_shown(operator: Visitor) -> None:
+    deep: Any = "bottom"
+    for _ in range(min(300, json_depth("default") - 1)):
+        deep = [deep]
+    task = TaskFactory(failed=True, payload=deep, error={"details": deep})
+
+    page = operator.open_page(task)
+
+    assert page.status == 200
+    assert "bottom" in page.html or "Cut after" in page.html
+    assert operator.open_list().status == 200
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        {},
+        [],
+        "just text",
+        7,
+        False,
+        {"message": None, "code": None, "type": None, "details": None, "retryable": None},
+        {"message": {"en": "no"}, "code": 404, "type": ["x"], "retryable": "perhaps", "details": "text"},
+        {"details": {"traceback": ["not", "text"]}},
+        {"details": [1, 2], "since": "version 9"},
+        {"traceback": "elsewhere", "cause": {"message": "inner"}},
+        {"message": "m" * 50_000, "details": {"traceback": "t" * 200_000}},
+        {"message": "control \x1b[31m characters \x07", "details": {"traceback": "\x85"}},
+    ],
+)
+def test_an_error_written_by_another_version_is_shown(operator: Visitor, envelope: Any) -> None:
+    task = TaskFactory(failed=True, error=envelope)
+    TaskAttemptFactory(task=task, error=envelope)
+
+    page, rows = operator.open_page(task), operator.open_list()
+
+    assert (page.status, rows.status) == (200, 200)
+    assert rows.tasks == [task]
+    for text in ("just text", "version 9", "elsewhere", "inner"):
+        assert (text in page.html) == (text in json.dumps(envelope))
+    assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", page.html + rows.html)
+    assert len(page.html) < 200_000
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"run_at": datetime.max.replace(tzinfo=timezone.utc, microsecond=0)},
+        {"created_at": after(3_600)},
+        {"running": True, "started_at": after(60)},
+        {"running": True, "progress": 0.0},
+        {"running": True, "started_at": None},
+        {"failed": True, "attempt": 0},
+        {"failed": True, "started_at": None, "error": None},
+        {"succeeded": True, "attempt": 70_000, "max_attempts": 1},
+        {"name": "", "queue": ""},
+        {"name": "no.such.handler"},
+    ],
+)
+def test_odd_rows_are_shown(operator: Visitor, settings: SettingsWrapper, fields: dict[str, Any]) -> None:
+    settings.TIME_ZONE = "Asia/Tokyo"
+    task = TaskFactory(**fields)
+
+    assert operator.open_page(task).status == 200
+    assert operator.open_list().tasks == [task]
+
+
+@pytest.mark.parametrize("language", ["de", "ar", "zh-hans"])
+def test_the_pages_work_in_other_languages(operator: Visitor, settings: SettingsWrapper, language: str) -> None:
+    settings.USE_THOUSAND_SEPARATOR = True
+    task = TaskFactory(failed=True, attempt=12, progress=0.5, priority=1_000)
+
+    with translation.override(language):
+        page, rows = operator.open_page(task), operator.open_list()
+
+    assert (page.status, rows.status) == (200, 200)
+    assert '<progress value="0.5"' in page.html
+
+
+@pytest.mark.urls("tests.admin.urls")
+def test_links_stay_on_the_admin_site_they_are_on(operator: Visitor, client: Client) -> None:
+    visitor = Visitor(client, site="back_office")
+    parent = TaskFactory()
+    task = TaskFactory(failed=True, key="k", correlation_id="c", parent_id=parent.pk, root_id=parent.pk)
+
+    page = visitor.open_page(task)
+
+    assert page.response.request["PATH_INFO"].startswith("/back-office/")
+    assert 'href="/admin/' not in page.html
+    assert visitor.press("Retry task", task).messages == {("success", "1 task was queued again.")}
+    assert visitor.open_list().tasks == [task, parent]
+
+
+class DedicatedRouter:
+    """Keeps the queue on a database of its own."""
+
+    def db_for_read(self, model: Any, **hints: Any) -> str | None:
+        return "dedicated" if model._meta.app_label == "cairnq_django" else None
+
+    db_for_write = db_for_read
+
+
+@pytest.mark.django_db(databases=["default", "dedicated"])
+def test_tasks_may_live_on_another_database(operator: Visitor, settings: SettingsWrapper) -> None:
+    settings.DATABASE_ROUTERS = [f"{__name__}.DedicatedRouter"]
+    parent = TaskFactory()
+    task = TaskFactory(failed=True, parent_id=parent.pk, root_id=parent.pk)
+    assert Task.objects.using("dedicated").count() == 2
+    assert Task.objects.using("default").count() == 0
+
+    assert operator.open_list(q=str(task.pk)).tasks == [task]
+    assert str(parent.pk) in operator.open_page(task).html
+    assert operator.press("Retry task", task).messages == {("success", "1 task was queued again.")}
+    assert operator.run("cancel_tasks", task, parent).messages == {("success", "2 tasks were canceled.")}
+
+    assert LogEntry.objects.using("default").count() == 3

@@ -1,0 +1,250 @@
+"""The page of one task: everything there is to know about it, and nothing to edit."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils.timezone import override
+
+from cairnq_django.admin import task as task_admin
+from cairnq_django.models import Task
+from tests.admin.pages import Answer
+from tests.factories import TaskAttemptFactory, TaskFactory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.admin.pages import Visitor
+
+pytestmark = pytest.mark.django_db
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "tasks.py", line 1, in work\n    1 / 0\nZeroDivisionError\n'
+
+
+def envelope(message: str, **fields: Any) -> dict[str, Any]:
+    details = {"traceback": TRACEBACK}
+    return {
+        "type": "ZeroDivisionError",
+        "code": "oops",
+        "message": message,
+        "retryable": True,
+        "details": details,
+        **fields,
+    }
+
+
+def field_html(page: str, name: str) -> str | None:
+    """What the page shows in a field; None if it does not have it."""
+    found = re.search(
+        rf'field-{name}[ "][^>]*>\s*<label.*?</label>\s*<div class="readonly">(.*?)</div>', page, re.DOTALL
+    )
+    return found[1] if found else None
+
+
+def field(page: str, name: str) -> str | None:
+    shown = field_html(page, name)
+    return None if shown is None else text_of(shown)
+
+
+def attempts(page: str) -> list[str]:
+    """The attempts of the page's table: number, outcome, worker, started, ended, duration."""
+    table = page.partition('<div class="cairnq-attempts">')[2].partition("</table>")[0]
+    return [text_of(row) for row in re.findall(r'<th scope="row".*?</tr>', table, re.DOTALL)]
+
+
+def text_of(markup: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", markup)).split())
+
+
+def code_blocks(page: str) -> list[str]:
+    return [html.unescape(block) for block in re.findall(r"<pre[^>]*>(.*?)</pre>", page, re.DOTALL)]
+
+
+def test_payload_result_and_metadata_are_laid_out(operator: Visitor) -> None:
+    task = TaskFactory(succeeded=True, payload={"lines": [1, "ü"]}, result={"sent": True}, metadata={"by": "shop"})
+
+    blocks = code_blocks(operator.open_page(task).html)
+
+    assert blocks == ['{\n  "lines": [\n    1,\n    "ü"\n  ]\n}', '{\n  "sent": true\n}', '{\n  "by": "shop"\n}']
+
+
+def test_what_is_not_there_takes_no_room(operator: Visitor) -> None:
+    page = operator.open_page(TaskFactory()).html
+
+    for name in ("took", "key_link", "correlation_link", "parent_link", "root_link", "progress_bar", "last_error"):
+        assert field(page, name) is None
+    assert code_blocks(page) == ["null"]
+
+
+def test_the_error_is_taken_apart_and_its_traceback_kept_as_it_is(operator: Visitor) -> None:
+    details = {"traceback": TRACEBACK, "row": 7}
+    task = TaskFactory(failed=True, error=envelope("Division by zero", details=details))
+
+    page = operator.open_page(task).html
+
+    assert "Division by zero" in page
+    assert "<code>oops</code>" in page
+    assert "<code>ZeroDivisionError</code>" in page
+    assert TRACEBACK in code_blocks(page)
+    assert '{\n  "row": 7\n}' in code_blocks(page)
+
+
+def test_every_attempt_that_did_not_succeed_is_in_a_table(operator: Visitor) -> None:
+    task = TaskFactory(attempt=3)
+    began = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
+    for number, outcome in enumerate(("retried", "retried", "failed"), start=1):
+        TaskAttemptFactory(
+            task=task,
+            number=number,
+            outcome=outcome,
+            worker_id=f"host-{number}",
+            started_at=began.replace(minute=number),
+            ended_at=began.replace(minute=number, second=42),
+            error=envelope(f"failure {number}"),
+        )
+
+    with override("UTC"):
+        page = operator.open_page(task).html
+
+    assert attempts(page) == [
+        "3 failed for good host-3 March 1, 2026, 12:03:00 March 1, 2026, 12:03:42 42 s",
+        "2 queued again host-2 March 1, 2026, 12:02:00 March 1, 2026, 12:02:42 42 s",
+        "1 queued again host-1 March 1, 2026, 12:01:00 March 1, 2026, 12:01:42 42 s",
+    ]
+    assert re.findall(r"failure \d", page) == ["failure 3", "failure 2", "failure 1"]
+    assert code_blocks(page).count(TRACEBACK) == 3
+
+
+def test_of_very_many_attempts_the_latest_are_shown(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_admin, "SHOWN_ATTEMPTS", 2)
+    task = TaskFactory(failed=True, attempt=5)
+
+    page = operator.open_page(task).html
+
+    assert [row.split()[0] for row in attempts(page)] == ["5", "4"]
+    assert "The latest 2 of 5 are shown." in page
+
+
+def test_the_progress_of_a_running_task_is_shown(operator: Visitor) -> None:
+    page = operator.open_page(TaskFactory(running=True, progress=0.426, message="page 21")).html
+
+    assert '<progress value="0.426" max="1">' in page
+    assert field(page, "progress_bar") == "42 %"
+    assert field(page, "message") == "page 21"
+
+
+def test_times_are_local_with_the_exact_one_at_hand(operator: Visitor) -> None:
+    task = TaskFactory(created_at=datetime(2026, 3, 1, 23, 30, 15, 123456, tzinfo=timezone.utc))
+
+    with override("Asia/Tokyo"):
+        page = operator.open_page(task).html
+
+    assert 'title="2026-03-02T08:30:15.123456+09:00">March 2, 2026, 08:30:15</time>' in page
+
+
+def test_relatives_key_and_correlation_id_are_links(operator: Visitor) -> None:
+    root = TaskFactory(name="the_root")
+    parent = TaskFactory(name="the_parent", root_id=root.pk, parent_id=root.pk)
+    task = TaskFactory(parent_id=parent.pk, root_id=root.pk, key="a key&", correlation_id="request/7")
+    page = operator.open_page(task).html
+
+    for name, other in (("parent_link", parent), ("root_link", root)):
+        assert field(page, name) == f"{other.name} {other.pk}"
+        assert f'href="{operator.page_url(other)}"' in page
+    for name, text in (("key_link", "a key&"), ("correlation_link", "request/7")):
+        assert field(page, name) == text
+        (link,) = re.findall('href="([^"]*)"', field_html(page, name) or "")
+        assert Answer(operator.client.get(html.unescape(link))).tasks == [task]
+
+
+def test_a_relative_that_was_purged_is_no_link(operator: Visitor) -> None:
+    gone = uuid4()
+
+    page = operator.open_page(TaskFactory(parent_id=gone, root_id=gone)).html
+
+    assert field(page, "parent_link") == f"{gone} (no longer there)"
+
+
+def test_the_queries_are_the_same_for_any_number_of_attempts(operator: Visitor) -> None:
+    few, many = TaskFactory(failed=True, attempt=1), TaskFactory(failed=True, attempt=20)
+
+    assert queries_for(operator, many) == queries_for(operator, few)
+
+
+def test_a_task_that_is_gone_leads_back_with_a_word(operator: Visitor) -> None:
+    task = TaskFactory()
+    Task.objects.filter(pk=task.pk).delete()
+
+    assert operator.open_page(task).status == 302
+
+
+def test_nothing_can_be_edited_added_or_deleted(operator: Visitor) -> None:
+    task = TaskFactory()
+    url = operator.page_url(task)
+
+    assert operator.client.post(url, {"name": "other", "_save": "Save"}).status_code == 403
+    assert operator.client.post(url).status_code == 403
+    assert operator.client.post(url.replace("change", "delete"), {"post": "yes"}).status_code == 403
+    assert operator.client.get(operator.list_url() + "add/").status_code == 403
+    assert '<input type="text"' not in operator.open_page(task).html
+    assert row_of(Task.objects.get()) == row_of(task)
+
+
+def test_looking_changes_nothing(operator: Visitor) -> None:
+    task = TaskFactory(failed=True)
+    before = row_of(Task.objects.get())
+
+    operator.open_list(action="retry_tasks", _selected_action=str(task.pk))
+    operator.open_page(task)
+    operator.client.get(operator.page_url(task), {"CHANGE_FORM-action": "retry_tasks", "_selected_action": task.pk})
+
+    assert row_of(Task.objects.get()) == before
+    assert not LogEntry.objects.exists()
+
+
+@pytest.mark.parametrize("state", [{}, {"running": True}, {"failed": True}, {"succeeded": True}, {"canceled": True}])
+def test_who_may_only_view_sees_everything_and_can_do_nothing(
+    log_in: Callable[..., Visitor], state: dict[str, object]
+) -> None:
+    visitor = log_in("view_task")
+    task = TaskFactory(**state, payload={"shown": "to all"})
+    before = row_of(Task.objects.get())
+
+    page = visitor.open_page(task)
+
+    assert code_blocks(page.html)[-1] == '{\n  "shown": "to all"\n}'
+    assert page.form.labels == []
+    assert "action-select" not in visitor.open_list().html
+    for action in ("cancel_tasks", "retry_tasks"):
+        data = {"CHANGE_FORM-action": action, "_selected_action": str(task.pk)}
+        assert visitor.client.post(visitor.page_url(task), data).status_code == 403
+        visitor.client.post(visitor.list_url(), {"action": action, "_selected_action": str(task.pk)})
+    assert row_of(Task.objects.get()) == before
+
+
+def test_nobody_without_permission_sees_the_page(log_in: Callable[..., Visitor]) -> None:
+    visitor = log_in("cancel_task", "retry_task")
+    task = TaskFactory()
+    data = {"CHANGE_FORM-action": "cancel_tasks", "_selected_action": str(task.pk)}
+
+    assert visitor.open_page(task).status == 403
+    assert visitor.client.post(visitor.page_url(task), data).status_code == 403
+    assert Task.objects.get().is_queued
+
+
+def row_of(task: Task) -> dict[str, Any]:
+    return {column.attname: getattr(task, column.attname) for column in Task._meta.concrete_fields}
+
+
+def queries_for(visitor: Visitor, task: Task) -> int:
+    with CaptureQueriesContext(connection) as captured:
+        visitor.open_page(task)
+    return len(captured)

@@ -1,0 +1,107 @@
+"""Rows in every state the queue knows, on the database that tasks are routed to and by its clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import factory
+from factory.django import DjangoModelFactory
+
+from cairnq_django.clock import Now, after
+from cairnq_django.envelopes import Envelope, custom
+from cairnq_django.ids import new_task_id
+from cairnq_django.models import Task, TaskAttempt, TaskKey
+from cairnq_django.statuses import AttemptOutcome, TaskStatus
+from cairnq_django.store.engine import task_database
+from cairnq_django.store.leases import Lease
+
+WORKER = "worker-1"
+
+
+def an_error(message: str = "boom", *, retryable: bool = True) -> Envelope:
+    return custom(message, retryable=retryable, max_depth=10)
+
+
+def lease_of(task: Task) -> Lease:
+    """The lease that a running task is under."""
+    return Lease(task.pk, task.worker_id, task.attempt)
+
+
+def new_task(**fields: Any) -> Task:
+    """A task that is still to be submitted."""
+    task_id = new_task_id()
+    return Task(**{"id": task_id, "root_id": task_id, "name": "work", **fields})
+
+
+class RowFactory(DjangoModelFactory):
+    """Creates rows where tasks live, and reads them back: the database fills in times."""
+
+    class Meta:
+        abstract = True
+        skip_postgeneration_save = True
+
+    @classmethod
+    def _create(cls, model_class: Any, *args: Any, **kwargs: Any) -> Any:
+        row = model_class._base_manager.using(task_database()).create(*args, **kwargs)
+        row.refresh_from_db()
+        return row
+
+
+class TaskAttemptFactory(RowFactory):
+    class Meta:
+        model = TaskAttempt
+
+    task = factory.SubFactory("tests.factories.TaskFactory", running=True)
+    number = 1
+    worker_id = WORKER
+    started_at = after(-60)
+    outcome = AttemptOutcome.RETRIED
+    error = factory.LazyFunction(an_error)
+
+
+class TaskFactory(RowFactory):
+    """A queued task that is due, unless a state is asked for: `TaskFactory(running=True)`.
+
+    One with a key is its key's current task. A failed one has a row for each of its attempts.
+    """
+
+    class Meta:
+        model = Task
+
+    class Params:
+        delayed = factory.Trait(run_at=after(3600))
+        running = factory.Trait(
+            status=TaskStatus.RUNNING, attempt=1, worker_id=WORKER, started_at=after(-1), lease_until=after(60)
+        )
+        expired = factory.Trait(running=True, started_at=after(-61), lease_until=after(-1))
+        cancel_requested = factory.Trait(running=True, cancel_requested_at=Now())
+        succeeded = factory.Trait(
+            status=TaskStatus.SUCCEEDED, attempt=1, worker_id=WORKER, started_at=after(-1), completed_at=Now()
+        )
+        failed = factory.Trait(
+            status=TaskStatus.FAILED,
+            attempt=3,
+            worker_id=WORKER,
+            started_at=after(-1),
+            completed_at=Now(),
+            error=factory.LazyFunction(an_error),
+        )
+        canceled = factory.Trait(status=TaskStatus.CANCELED, completed_at=Now())
+
+    id = factory.LazyFunction(new_task_id)
+    name = "work"
+    root_id = factory.SelfAttribute("id")
+
+    @factory.post_generation
+    def current_of_its_key(task: Task, create: bool, extracted: Any) -> None:
+        if create and task.key is not None:
+            keys = TaskKey.objects.using(task_database())
+            keys.update_or_create(key=task.key, defaults={"task": task})
+
+    @factory.post_generation
+    def failed_attempts(task: Task, create: bool, extracted: Any) -> None:
+        if create and task.failed:
+            for number in range(1, task.attempt + 1):
+                last = number == task.attempt
+                outcome = AttemptOutcome.FAILED if last else AttemptOutcome.RETRIED
+                TaskAttemptFactory(task=task, number=number, outcome=outcome)
