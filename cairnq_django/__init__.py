@@ -53,15 +53,7 @@ _ROOMS = {
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
-__all__ = ["__version__", *_ROOM_OF]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _ROOM_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_ROOM_OF[name]}", __name__), name)
-    globals()[name] = value
-    return value
+__all__ = list(_ROOM_OF)
 
 
 def __dir__() -> list[str]:
@@ -69,44 +61,57 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from .client import (
-        acancel,
-        acancel_by_key,
-        aget,
-        aget_by_key,
-        apurge,
-        aqueue_depth,
-        aretry,
-        aretry_by_key,
-        astats,
-        asubmit,
-        asubmit_many,
-        cancel,
-        cancel_by_key,
-        get,
-        get_by_key,
-        purge,
-        queue_depth,
-        retry,
-        retry_by_key,
-        stats,
-        submit,
-        submit_many,
-    )
-    from .errors import (
-        AlreadyExists,
-        CairnQError,
-        LostLease,
-        QueueFull,
-        SerializationError,
-        TaskCanceled,
-        TaskError,
-        TaskFailed,
-        TaskTimeout,
-    )
-    from .models import Task
-    from .registry import Registry, TaskDef, task
-    from .statuses import TaskStatus
-    from .waiting import acall, await_, await_by_key, call, wait, wait_by_key
-    from .worker.context import AsyncTaskContext, TaskContext
-    from .worker.worker import Worker
+    # Each with its alias: to type checkers that makes it public.
+    from .client import acancel as acancel
+    from .client import acancel_by_key as acancel_by_key
+    from .client import aget as aget
+    from .client import aget_by_key as aget_by_key
+    from .client import apurge as apurge
+    from .client import aqueue_depth as aqueue_depth
+    from .client import aretry as aretry
+    from .client import aretry_by_key as aretry_by_key
+    from .client import astats as astats
+    from .client import asubmit as asubmit
+    from .client import asubmit_many as asubmit_many
+    from .client import cancel as cancel
+    from .client import cancel_by_key as cancel_by_key
+    from .client import get as get
+    from .client import get_by_key as get_by_key
+    from .client import purge as purge
+    from .client import queue_depth as queue_depth
+    from .client import retry as retry
+    from .client import retry_by_key as retry_by_key
+    from .client import stats as stats
+    from .client import submit as submit
+    from .client import submit_many as submit_many
+    from .errors import AlreadyExists as AlreadyExists
+    from .errors import CairnQError as CairnQError
+    from .errors import LostLease as LostLease
+    from .errors import QueueFull as QueueFull
+    from .errors import SerializationError as SerializationError
+    from .errors import TaskCanceled as TaskCanceled
+    from .errors import TaskError as TaskError
+    from .errors import TaskFailed as TaskFailed
+    from .errors import TaskTimeout as TaskTimeout
+    from .models import Task as Task
+    from .registry import Registry as Registry
+    from .registry import TaskDef as TaskDef
+    from .registry import task as task
+    from .statuses import TaskStatus as TaskStatus
+    from .waiting import acall as acall
+    from .waiting import await_ as await_
+    from .waiting import await_by_key as await_by_key
+    from .waiting import call as call
+    from .waiting import wait as wait
+    from .waiting import wait_by_key as wait_by_key
+    from .worker.context import AsyncTaskContext as AsyncTaskContext
+    from .worker.context import TaskContext as TaskContext
+    from .worker.worker import Worker as Worker
+else:
+    # Hidden from type checkers, which would take every misspelt name for one that is found here.
+    def __getattr__(name: str) -> Any:
+        if name not in _ROOM_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f".{_ROOM_OF[name]}", __name__), name)
+        globals()[name] = value
+        return value

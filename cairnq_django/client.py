@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any, Literal, TypedDict, TypeVar
 from uuid import UUID
 
-from django.utils import timezone
+from django.utils.timezone import is_naive
 
-from . import notify
+from . import limits, notify
 from .arguments import integer, seconds, text
 from .clock import after
 from .conf import get_settings
 from .ids import new_task_id
-from .limits import CORRELATION_ID_LENGTH, KEY_LENGTH, MAX_ATTEMPTS, MAX_PRIORITY, MIN_PRIORITY, QUEUE_LENGTH
 from .models import Task
 from .notify import Channel
 from .registry import TaskDef, default_registry
@@ -33,6 +32,21 @@ P = TypeVar("P")
 Seconds = float | timedelta
 TaskId = UUID | str
 ConflictStrategy = Literal["reuse", "reuse-succeeded", "reject", "replace"]
+
+
+class SubmitOptions(TypedDict, total=False):
+    """The keywords of `submit()`, for functions that pass them on."""
+
+    key: str | None
+    conflict: ConflictStrategy
+    queue: str | None
+    priority: int | None
+    delay: Seconds | None
+    run_at: datetime | None
+    max_attempts: int | None
+    metadata: dict[str, Any] | None
+    correlation_id: str | None
+    parent: Task | TaskId | None
 
 
 def submit(
@@ -66,6 +80,7 @@ def submit(
     """
     using = task_database()
     definition = _definition(task)
+    strategy = _strategy(conflict)
     fields = _fields(
         using,
         definition,
@@ -79,7 +94,7 @@ def submit(
         parent=parent,
     )
     row = _row(using, fields, payload, key)
-    return _submit(using, [row], conflict)[0]
+    return _submit(using, [row], strategy)[0]
 
 
 def submit_many(
@@ -99,12 +114,17 @@ def submit_many(
 ) -> list[Task]:
     """Queue one execution of `task` for each payload, all or none, and return their rows in that order.
 
-    As `submit()`, with one round trip per thousand; `key` is a function from a payload to its key. Where two payloads
-    have the same key, the later one meets the earlier one's task. Raises what `submit()` raises, the payload's place
-    in the message, before anything is written.
+    As `submit()`, with one round trip per thousand; `key` is a function from a payload to its key. Payloads that share
+    a key share a task, the first one's; `"reject"` and `"replace"`, which could only undo one with the other, refuse
+    them. Raises what `submit()` raises, the payload's place in the message, before anything is written.
     """
+    if isinstance(payloads, (str, bytes, Mapping)) or not isinstance(payloads, Iterable):
+        raise TypeError(f"payloads must be a list or another iterable of payloads, got {type(payloads).__name__}")
+    if key is not None and not callable(key):
+        raise TypeError(f"key must be a function from a payload to its key, got {type(key).__name__}")
     using = task_database()
     definition = _definition(task)
+    strategy = _strategy(conflict)
     fields = _fields(
         using,
         definition,
@@ -118,13 +138,15 @@ def submit_many(
         parent=parent,
     )
     rows = [
-        _row(using, fields, payload, key(payload) if key is not None else None, root=f"payloads[{index}]")
+        _row(using, fields, payload, key(payload) if key is not None else None, place=f"payloads[{index}]")
         for index, payload in enumerate(payloads)
     ]
-    return _submit(using, rows, conflict) if rows else []
+    if strategy in (Conflict.REJECT, Conflict.REPLACE):
+        _refuse_repeated_keys(rows, strategy)
+    return _submit(using, rows, strategy) if rows else []
 
 
-def get(task_id: TaskId) -> Task:
+def get(task_id: Task | TaskId) -> Task:
     """The task as it is now. Raises `Task.DoesNotExist`."""
     return Task.objects.using(task_database()).get(pk=as_task_id(task_id))
 
@@ -134,7 +156,7 @@ def get_by_key(key: str) -> Task:
     return Task.objects.using(task_database()).by_key(_key(key)).get()
 
 
-def cancel(task_id: TaskId) -> Task:
+def cancel(task_id: Task | TaskId) -> Task:
     """Cancel a task and return its row.
 
     A queued task is `canceled` at once. A running one gets `cancel_requested_at`, which its handler can see, and ends
@@ -142,18 +164,18 @@ def cancel(task_id: TaskId) -> Task:
     `Task.DoesNotExist`.
     """
     using = task_database()
-    task = control.cancel(using, as_task_id(task_id)).task
-    if task.canceled:
+    task, changed = control.cancel(using, as_task_id(task_id))
+    if changed and task.is_terminal:
         notify.announce(using, Channel.ENDED, [str(task.pk)])
     return task
 
 
 def cancel_by_key(key: str) -> Task:
     """Cancel the key's current task, as `cancel()` does. Raises `Task.DoesNotExist`."""
-    return cancel(get_by_key(key).pk)
+    return cancel(id_by_key(key))
 
 
-def retry(task_id: TaskId) -> Task:
+def retry(task_id: Task | TaskId) -> Task:
     """Queue a failed or canceled task again, due now, and return its row.
 
     Its attempts go on counting; if they were used up, one more is allowed. Joins the caller's transaction. Raises
@@ -168,7 +190,7 @@ def retry(task_id: TaskId) -> Task:
 
 def retry_by_key(key: str) -> Task:
     """Queue the key's current task again, as `retry()` does. Raises what `retry()` raises."""
-    return retry(get_by_key(key).pk)
+    return retry(id_by_key(key))
 
 
 def stats() -> dict[str, QueueStats]:
@@ -181,7 +203,7 @@ def queue_depth(queue: str, max_depth: int) -> int:
 
     Delayed tasks count, running ones do not. Reads at most `max_depth` index entries.
     """
-    text(queue, "queue", maximum=QUEUE_LENGTH)
+    text(queue, "queue", maximum=limits.QUEUE_LENGTH)
     integer(max_depth, "max_depth", minimum=0)
     return max_depth - read_model.queued_up_to(task_database(), queue, max_depth)
 
@@ -207,8 +229,8 @@ def purge(
         task_database(),
         older_than=seconds(older_than, "older_than"),
         status=TaskStatus(status) if status is not None else None,
-        queue=queue,
-        name=name,
+        queue=text(queue, "queue", maximum=limits.QUEUE_LENGTH) if queue is not None else None,
+        name=text(name, "name", maximum=limits.NAME_LENGTH) if name is not None else None,
         limit=integer(limit, "limit", minimum=0) if limit is not None else None,
     )
 
@@ -226,48 +248,61 @@ aqueue_depth = twin(queue_depth)
 apurge = twin(purge)
 
 
-def as_task_id(value: TaskId | Task) -> UUID:
-    """The id in any form a caller may hold. Raises `TypeError` or `ValueError` naming the value."""
+def as_task_id(value: Task | TaskId, name: str = "task_id") -> UUID:
+    """The id in any form a caller may hold. Raises `TypeError` or `ValueError` naming the argument and the value."""
     if isinstance(value, Task):
         return value.pk
     if isinstance(value, UUID):
         return value
     if not isinstance(value, str):
-        raise TypeError(f"A task id is a UUID or its text, got {value!r}")
+        raise TypeError(f"{name} must be a UUID or its text, got {value!r}")
     try:
         return UUID(value)
     except ValueError:
-        raise ValueError(f"A task id is a UUID or its text, got {value!r}") from None
+        raise ValueError(f"{name} must be a UUID or its text, got {value!r}") from None
 
 
-def _submit(using: str, rows: list[Task], conflict: str) -> list[Task]:
+def id_by_key(key: str) -> UUID:
+    """The id of the key's current task. Raises `Task.DoesNotExist`."""
+    return Task.objects.using(task_database()).by_key(_key(key)).values_list("pk", flat=True).get()
+
+
+def _submit(using: str, rows: list[Task], strategy: Conflict) -> list[Task]:
+    submitted = insertion.submit(using, rows, strategy)
+    ended = [str(task.pk) for task in submitted.canceled if task.is_terminal]
+    if ended:
+        notify.announce(using, Channel.ENDED, ended)
+    notify.announce(using, Channel.QUEUED, {row.queue for row in rows})
+    return submitted.tasks
+
+
+def _strategy(conflict: str) -> Conflict:
     try:
-        strategy = Conflict(conflict)
+        return Conflict(conflict)
     except ValueError:
         known = ", ".join(repr(strategy.value) for strategy in Conflict)
         raise ValueError(f"conflict must be one of {known}, got {conflict!r}") from None
-    if strategy is Conflict.REPLACE:
-        _refuse_repeated_keys(rows)
-    submitted = insertion.submit(using, rows, strategy)
-    notify.announce(using, Channel.QUEUED, {row.queue for row in rows})
-    return submitted
 
 
-def _refuse_repeated_keys(rows: list[Task]) -> None:
-    seen = set()
-    for row in rows:
-        if row.key is not None and row.key in seen:
+def _refuse_repeated_keys(rows: list[Task], strategy: Conflict) -> None:
+    seen: dict[str, int] = {}
+    for index, row in enumerate(rows):
+        if row.key is None:
+            continue
+        if row.key in seen:
             raise ValueError(
-                f'key {row.key!r} stands twice in one submit_many() with conflict="replace"; submit it once'
+                f"payloads[{seen[row.key]}] and payloads[{index}] have the same key, {row.key!r}, which "
+                f'conflict="{strategy.value}" does not allow; submit it once'
             )
-        seen.add(row.key)
+        seen[row.key] = index
 
 
-def _definition(task: TaskDef[Any, Any] | str) -> TaskDef[Any, Any]:
+def _definition(task: object) -> TaskDef[Any, Any]:
     if isinstance(task, TaskDef):
         return task
     if not isinstance(task, str):
-        raise TypeError(f"submit() takes what @task made, a TaskDef or a task's name, got {task!r}")
+        remedy = "; decorate the function with @task" if callable(task) else ""
+        raise TypeError(f"task must be what @task made, a TaskDef or a task's name, got {task!r}{remedy}")
     return default_registry.get(task) or TaskDef(task)
 
 
@@ -287,19 +322,19 @@ def _fields(
     """The columns that every task of one submit shares, checked."""
     fields: dict[str, Any] = {
         "name": definition.name,
-        "queue": text(queue, "queue", maximum=QUEUE_LENGTH) if queue is not None else definition.queue,
+        "queue": text(queue, "queue", maximum=limits.QUEUE_LENGTH) if queue is not None else definition.queue,
         "priority": definition.priority,
         "max_attempts": definition.max_attempts or get_settings().max_attempts,
         "metadata": _json(using, metadata if metadata is not None else {}, "metadata"),
     }
     if priority is not None:
-        fields["priority"] = integer(priority, "priority", minimum=MIN_PRIORITY, maximum=MAX_PRIORITY)
+        fields["priority"] = integer(priority, "priority", minimum=limits.MIN_PRIORITY, maximum=limits.MAX_PRIORITY)
     if max_attempts is not None:
-        fields["max_attempts"] = integer(max_attempts, "max_attempts", minimum=1, maximum=MAX_ATTEMPTS)
+        fields["max_attempts"] = integer(max_attempts, "max_attempts", minimum=1, maximum=limits.MAX_ATTEMPTS)
     if not isinstance(fields["metadata"], dict):
         raise TypeError(f"metadata must be a dict, got {type(metadata).__name__}")
     if correlation_id is not None:
-        fields["correlation_id"] = text(correlation_id, "correlation_id", maximum=CORRELATION_ID_LENGTH)
+        fields["correlation_id"] = text(correlation_id, "correlation_id", maximum=limits.CORRELATION_ID_LENGTH)
     due = _due(delay, run_at)
     if due is not None:
         fields["run_at"] = due
@@ -310,33 +345,38 @@ def _fields(
 
 def _due(delay: Seconds | None, run_at: datetime | None) -> Any:
     if delay is not None and run_at is not None:
-        raise ValueError("Give delay or run_at, not both")
+        raise ValueError(f"Give delay or run_at, not both; got {delay!r} and {run_at!r}")
     if delay is not None:
         return after(seconds(delay, "delay"))
     if run_at is None:
         return None
     if not isinstance(run_at, datetime):
         raise TypeError(f"run_at must be a datetime, got {run_at!r}")
-    if timezone.is_naive(run_at):
-        raise ValueError(
-            f"run_at must be aware, got {run_at.isoformat()} without a time zone; see timezone.make_aware()"
-        )
-    return run_at
+    if is_naive(run_at):
+        raise ValueError(f"run_at must be aware, got {run_at.isoformat()} without a time zone; see make_aware()")
+    try:
+        return run_at.astimezone(timezone.utc)
+    except OverflowError:
+        raise ValueError(f"run_at must be within the years 1 to 9999 of UTC, got {run_at.isoformat()}") from None
 
 
 def _inherited(using: str, parent: Task | TaskId) -> dict[str, Any]:
     if not isinstance(parent, Task):
-        parent = Task.objects.using(using).only("root_id", "correlation_id").get(pk=as_task_id(parent))
+        parent_id = as_task_id(parent, "parent")
+        try:
+            parent = Task.objects.using(using).only("root_id", "correlation_id").get(pk=parent_id)
+        except Task.DoesNotExist:
+            raise Task.DoesNotExist(f"parent must be a task that exists, got {parent_id}") from None
     return {"parent_id": parent.pk, "root_id": parent.root_id, "correlation_id": parent.correlation_id}
 
 
-def _row(using: str, fields: dict[str, Any], payload: Any, key: str | None, *, root: str = "payload") -> Task:
+def _row(using: str, fields: dict[str, Any], payload: Any, key: str | None, *, place: str | None = None) -> Task:
     task_id = new_task_id()
     return Task(
         **{"root_id": task_id, **fields},
         id=task_id,
-        payload=_json(using, payload, root),
-        key=_key(key) if key is not None else None,
+        payload=_json(using, payload, place or "payload"),
+        key=_key(key, f"key of {place}" if place else "key") if key is not None else None,
     )
 
 
@@ -352,5 +392,5 @@ def _json(using: str, value: Any, argument: str) -> Any:
     return value
 
 
-def _key(key: str) -> str:
-    return text(key, "key", maximum=KEY_LENGTH)
+def _key(key: str, name: str = "key") -> str:
+    return text(key, name, maximum=limits.KEY_LENGTH)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from asgiref.sync import iscoroutinefunction
 
@@ -38,26 +40,34 @@ class TaskDef(Generic[P, R]):
     handler: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        text(self.name, "name", maximum=NAME_LENGTH)
-        text(self.queue, "queue", maximum=QUEUE_LENGTH)
-        integer(self.priority, "priority", minimum=MIN_PRIORITY, maximum=MAX_PRIORITY)
+        checked: dict[str, Any] = {
+            "name": text(self.name, "name", maximum=NAME_LENGTH),
+            "queue": text(self.queue, "queue", maximum=QUEUE_LENGTH),
+            "priority": integer(self.priority, "priority", minimum=MIN_PRIORITY, maximum=MAX_PRIORITY),
+            "max_run": seconds(self.max_run, "max_run", minimum=SHORTEST, allow_none=True),
+        }
         if self.max_attempts is not None:
-            integer(self.max_attempts, "max_attempts", minimum=1, maximum=MAX_ATTEMPTS)
-        if self.max_run is not None:
-            object.__setattr__(self, "max_run", seconds(self.max_run, "max_run", minimum=SHORTEST))
+            checked["max_attempts"] = integer(self.max_attempts, "max_attempts", minimum=1, maximum=MAX_ATTEMPTS)
         if self.handler is not None:
-            _check_handler(self.handler, self.name)
+            _check_handler(self.handler, checked["name"])
+        # String and integer enums, timedeltas: from here on they are plain values.
+        for argument, value in checked.items():
+            object.__setattr__(self, argument, value)
 
-    def __call__(self, ctx: Any, payload: P) -> R:
+    def __call__(self, ctx: Any, payload: P) -> Any:
+        """What the handler returns; of an async one, something to await."""
         if self.handler is None:
             raise TypeError(f"Task {self.name!r} has no handler here; it is run by another program")
-        return cast("R", self.handler(ctx, payload))
+        return self.handler(ctx, payload)
 
     @property
     def is_async(self) -> bool:
         """Whether the handler is a coroutine function, or an object whose `__call__` is one."""
-        call_of_object = getattr(type(self.handler), "__call__", None)  # noqa: B004 - it is looked at, not tested for
-        return iscoroutinefunction(self.handler) or iscoroutinefunction(call_of_object)
+        handler: Any = self.handler
+        while isinstance(handler, partial):
+            handler = handler.func
+        call_of_object = getattr(type(handler), "__call__", None)  # noqa: B004 - it is looked at, not tested for
+        return iscoroutinefunction(handler) or iscoroutinefunction(call_of_object)
 
 
 class Registry:
@@ -82,12 +92,13 @@ class Registry:
     def get(self, name: str) -> TaskDef[Any, Any] | None:
         return self._tasks.get(name)
 
+    # A TaskDef comes first: to type checkers it is one more function that takes (ctx, payload).
+    @overload
+    def task(self, definition: TaskDef[P, R], /) -> Callable[[Handler[P, R]], TaskDef[P, R]]: ...
     @overload
     def task(self, handler: Callable[[AsyncTaskContext, P], Awaitable[R]], /) -> TaskDef[P, R]: ...
     @overload
     def task(self, handler: Callable[[TaskContext, P], R], /) -> TaskDef[P, R]: ...
-    @overload
-    def task(self, definition: TaskDef[P, R], /) -> Decorator: ...
     @overload
     def task(
         self,
@@ -97,7 +108,7 @@ class Registry:
         queue: str = DEFAULT_QUEUE,
         max_attempts: int | None = None,
         priority: int = 0,
-        max_run: float | None = None,
+        max_run: float | timedelta | None = None,
     ) -> Decorator: ...
 
     def task(self, what: Any = None, /, **options: Any) -> Any:
@@ -133,7 +144,9 @@ class Registry:
 
 
 if TYPE_CHECKING:
-    from typing import Protocol
+    from typing import Protocol, TypeAlias
+
+    Handler: TypeAlias = Callable[[Any, P], R] | Callable[[Any, P], Awaitable[R]]
 
     class Decorator(Protocol):
         @overload
@@ -168,8 +181,11 @@ def _check_handler(handler: Any, name: str) -> None:
 
 
 def _where(handler: Any) -> str:
-    qualified_name = getattr(handler, "__qualname__", None)
-    return f"{handler.__module__}.{qualified_name}" if qualified_name else repr(handler)
+    module, name = getattr(handler, "__module__", None), getattr(handler, "__qualname__", None)
+    if not module or not name:
+        return repr(handler)
+    code = getattr(inspect.unwrap(handler), "__code__", None)
+    return f"{module}.{name} (line {code.co_firstlineno})" if code else f"{module}.{name}"
 
 
 default_registry = Registry()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
 
@@ -11,9 +12,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def twin(function: Callable[P, R]) -> Callable[P, Awaitable[R]]:
+def twin(function: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
     """The same for async callers, on the thread that Django keeps their database connections in."""
 
+    @wraps(function)
     async def awaitable(*args: P.args, **kwargs: P.kwargs) -> R:
         return await sync_to_async(function)(*args, **kwargs)
 

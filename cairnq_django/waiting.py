@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from typing import Any, TypeVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from asgiref.sync import sync_to_async
 from django.db.transaction import TransactionManagementError
@@ -13,7 +15,7 @@ from django.db.transaction import TransactionManagementError
 from . import notify
 from .arguments import seconds
 from .backoff import poll_intervals
-from .client import Seconds, TaskId, aget_by_key, as_task_id, asubmit, get_by_key, submit
+from .client import Seconds, SubmitOptions, TaskId, as_task_id, asubmit, id_by_key, submit
 from .errors import TaskCanceled, TaskFailed, TaskTimeout
 from .models import Task
 from .notify import Channel
@@ -21,11 +23,14 @@ from .registry import TaskDef
 from .statuses import TERMINAL
 from .store.engine import can_see_the_end, in_open_transaction, task_database
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 P = TypeVar("P")
 R = TypeVar("R")
 
 
-def wait(task_id: TaskId, timeout: Seconds | None = None) -> Task:
+def wait(task_id: Task | TaskId, timeout: Seconds | None = None) -> Task:
     """Wait until the task has ended, in whichever way, and return its row.
 
     Without `timeout` (seconds or a `timedelta`) it waits as long as it takes; after it, `TaskTimeout` is raised and
@@ -35,70 +40,99 @@ def wait(task_id: TaskId, timeout: Seconds | None = None) -> Task:
     watch = _Watch(task_id, timeout)
     woken = threading.Event()
     with watch.subscribed(woken.set):
-        for interval in poll_intervals():
-            ended = watch.look()
-            if ended is not None:
-                return ended
-            woken.wait(watch.pause(interval))
+        while (ended := watch.look()) is None:
+            woken.wait(watch.pause())
             woken.clear()
-    raise AssertionError("poll intervals never end")
+    return ended
 
 
-async def await_(task_id: TaskId, timeout: Seconds | None = None) -> Task:
+async def await_(task_id: Task | TaskId, timeout: Seconds | None = None) -> Task:
     """As `wait()`, for async callers; it holds no thread while it waits."""
     watch = await sync_to_async(_Watch)(task_id, timeout)
     woken = asyncio.Event()
     loop = asyncio.get_running_loop()
-    with watch.subscribed(lambda: loop.call_soon_threadsafe(woken.set)):
-        for interval in poll_intervals():
-            ended = await sync_to_async(watch.look)()
-            if ended is not None:
-                return ended
+
+    def wake() -> None:
+        # Who is being woken may have been canceled meanwhile, and its loop closed.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(woken.set)
+
+    with watch.subscribed(wake):
+        while (ended := await sync_to_async(watch.look)()) is None:
+            # Not wait_for(): up to Python 3.11 it can swallow a cancellation.
+            timer = loop.call_later(watch.pause(), woken.set)
             try:
-                await asyncio.wait_for(woken.wait(), watch.pause(interval))
-            except asyncio.TimeoutError:
-                continue
+                await woken.wait()
+            finally:
+                timer.cancel()
             woken.clear()
-    raise AssertionError("poll intervals never end")
+    return ended
 
 
 def wait_by_key(key: str, timeout: Seconds | None = None) -> Task:
     """Wait for the task that is the key's current one now. Raises what `wait()` raises."""
-    return wait(get_by_key(key).pk, timeout)
+    return wait(id_by_key(key), timeout)
 
 
 async def await_by_key(key: str, timeout: Seconds | None = None) -> Task:
     """As `wait_by_key()`, for async callers."""
-    return await await_((await aget_by_key(key)).pk, timeout)
+    return await await_(await sync_to_async(id_by_key)(key), timeout)
 
 
-def call(task: TaskDef[P, R] | str, payload: P | None = None, *, timeout: Seconds | None = None, **options: Any) -> R:
+@overload
+def call(
+    task: TaskDef[P, R], payload: P | None = None, *, timeout: Seconds | None = None, **options: Unpack[SubmitOptions]
+) -> R: ...
+@overload
+def call(
+    task: str, payload: Any = None, *, timeout: Seconds | None = None, **options: Unpack[SubmitOptions]
+) -> Any: ...
+def call(
+    task: TaskDef[Any, Any] | str,
+    payload: Any = None,
+    *,
+    timeout: Seconds | None = None,
+    **options: Unpack[SubmitOptions],
+) -> Any:
     """Submit a task, wait for its end and return its result.
 
     `options` are those of `submit()`. Raises `TaskFailed`, `TaskCanceled` or `TaskTimeout`, what `submit()` raises,
     and `TransactionManagementError` inside a transaction, which no worker could see the task in.
     """
+    _check_timeout(timeout)
     _refuse_in_transaction(task_database())
-    result: R = _unwrap(wait(submit(task, payload, **options).pk, timeout))
-    return result
+    return _unwrap(wait(submit(task, payload, **options), timeout))
 
 
+@overload
 async def acall(
-    task: TaskDef[P, R] | str, payload: P | None = None, *, timeout: Seconds | None = None, **options: Any
-) -> R:
+    task: TaskDef[P, R], payload: P | None = None, *, timeout: Seconds | None = None, **options: Unpack[SubmitOptions]
+) -> R: ...
+@overload
+async def acall(
+    task: str, payload: Any = None, *, timeout: Seconds | None = None, **options: Unpack[SubmitOptions]
+) -> Any: ...
+async def acall(
+    task: TaskDef[Any, Any] | str,
+    payload: Any = None,
+    *,
+    timeout: Seconds | None = None,
+    **options: Unpack[SubmitOptions],
+) -> Any:
     """As `call()`, for async callers."""
+    _check_timeout(timeout)
     await sync_to_async(_refuse_in_transaction)(task_database())
-    result: R = _unwrap(await await_((await asubmit(task, payload, **options)).pk, timeout))
-    return result
+    return _unwrap(await await_(await asubmit(task, payload, **options), timeout))
 
 
 class _Watch:
     """One wait: what is waited for, and until when."""
 
-    def __init__(self, task_id: TaskId, timeout: Seconds | None) -> None:
+    def __init__(self, task_id: Task | TaskId, timeout: Seconds | None) -> None:
         self.using = task_database()
         self.task_id = as_task_id(task_id)
-        self.timeout = seconds(timeout, "timeout") if timeout is not None else None
+        self.timeout = _check_timeout(timeout)
+        self.intervals = poll_intervals()
         self.deadline = time.monotonic() + self.timeout if self.timeout is not None else float("inf")
         if not can_see_the_end(self.using, self.task_id):
             raise TransactionManagementError(
@@ -107,7 +141,7 @@ class _Watch:
                 "transaction.on_commit(); in tests use TransactionTestCase"
             )
 
-    def subscribed(self, wake: Any) -> Any:
+    def subscribed(self, wake: Callable[[], None]) -> AbstractContextManager[None]:
         return notify.subscribed(self.using, Channel.ENDED, [str(self.task_id)], wake)
 
     def look(self) -> Task | None:
@@ -123,8 +157,13 @@ class _Watch:
         assert self.timeout is not None
         raise TaskTimeout(task, self.timeout)
 
-    def pause(self, interval: float) -> float:
-        return max(0.0, min(interval, self.deadline - time.monotonic()))
+    def pause(self) -> float:
+        """Seconds until the next look, unless something happens before."""
+        return max(0.0, min(next(self.intervals), self.deadline - time.monotonic()))
+
+
+def _check_timeout(timeout: Seconds | None) -> float | None:
+    return seconds(timeout, "timeout", allow_none=True)
 
 
 def _refuse_in_transaction(using: str) -> None:

@@ -6,14 +6,15 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from django.db import DatabaseError, connections, transaction
+from django.db import Error, connections, transaction
 
 from .channels import Channel
 from .listener import Subscription, listener_of_this_process
 
 logger = logging.getLogger(__name__)
+
+MERGED_WITHIN = 8  # of a transaction's latest hooks, among which an announcement finds one to join
 
 
 def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
@@ -23,12 +24,17 @@ def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
     take long to.
     """
     connection = connections[using]
-    latest: Any
-    savepoints, latest = connection.run_on_commit[-1][:2] if connection.run_on_commit else (set(), None)
-    same = isinstance(latest, _Announcement) and latest.channel is channel
-    if same and savepoints == set(connection.savepoint_ids):
-        latest.payloads.update(payloads)
-    else:
+    savepoints = set(connection.savepoint_ids)
+    hooks: list[Any] = connection.run_on_commit
+    for index in reversed(range(len(hooks))):
+        made_in, hook = hooks[index][:2]
+        if isinstance(hook, _Announcement) and hook.channel is channel and made_in == savepoints:
+            hook.payloads.update(payloads)
+            # The next one finds it without a long search.
+            hooks.append(hooks.pop(index))
+            return
+    # Not possible in a transaction that is managed by hand: nobody is told when that commits.
+    with _at_best():
         transaction.on_commit(_Announcement(using, channel, set(payloads)), using=using)
 
 
@@ -39,13 +45,18 @@ class _Announcement:
     payloads: set[str]
 
     def __call__(self) -> None:
-        try:
-            with connections[self.using].cursor() as cursor:
-                notify = "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload"
-                cursor.execute(notify, [self.channel.value, sorted(self.payloads)])
-        except DatabaseError:
-            # What was to be announced is committed; polling finds it.
-            logger.debug("Could not announce on %s", self.channel.value, exc_info=True)
+        with _at_best(), connections[self.using].cursor() as cursor:
+            notify = "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload"
+            cursor.execute(notify, [self.channel.value, sorted(self.payloads)])
+
+
+@contextmanager
+def _at_best() -> Iterator[None]:
+    try:
+        yield
+    except Error:
+        # Polling finds the news, a little later.
+        logger.debug("Could not announce", exc_info=True)
 
 
 @contextmanager
@@ -64,3 +75,6 @@ def subscribed(
         yield
     finally:
         listener.remove(subscription)
+        if channel is Channel.QUEUED:
+            # Who waits for a task may wait for another soon; a worker that ends leaves nothing behind.
+            listener.close_if_unused()

@@ -58,7 +58,7 @@ def claim(using: str, draws: Sequence[Draw], *, worker_id: str, lease: float) ->
 
 def _claim_draw(using: str, draw: Draw, worker_id: str, lease: float) -> list[Claim]:
     candidates: list[Task] = []
-    for queue in draw.queues:
+    for queue in dict.fromkeys(draw.queues):
         # Queue by queue, each in the order of the claim index: over several queues at once the database would sort.
         candidates += _due(using, queue, draw.names).select_for_update(skip_locked=True)[: draw.limit]
     candidates.sort(key=lambda task: (-task.priority, task.run_at, task.pk))

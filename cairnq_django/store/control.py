@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from ..errors import AlreadyExists, CairnQError
 from ..models import Task
 from ..statuses import LIVE, TaskStatus
 from . import keys, states
-from .engine import in_transaction, update_returning
+from .engine import in_transaction, note_written, update_returning
 from .leases import Lease
 
 
@@ -39,7 +40,9 @@ def retry(using: str, task_id: UUID) -> Changed:
     One short transaction, or the caller's. Raises `Task.DoesNotExist`, `CairnQError` for a task in another state, and
     `AlreadyExists` if its key has another live task.
     """
-    return in_transaction(using, lambda: _retry(using, task_id))
+    # A task's key never changes. Read in the transaction, it would fix what that sees before the key is locked.
+    key = Task.objects.using(using).values_list("key", flat=True).get(pk=task_id)
+    return in_transaction(using, lambda: _retry(using, task_id, key))
 
 
 def progress(using: str, lease: Lease, *, value: float | None, message: str | None) -> None:
@@ -77,12 +80,15 @@ def renew(using: str, leases: Sequence[Lease], *, lease: float) -> Beat:
     """
     if not leases:
         return Beat(set(), set(), set())
-    return in_transaction(using, lambda: _renew(using, {held.task_id: held for held in leases}, lease))
+    return in_transaction(using, lambda: _renew(using, set(leases), lease))
 
 
 def _cancel(using: str, task_id: UUID) -> Changed:
     task = Task.objects.using(using).select_for_update().get(pk=task_id)
     row = Task.objects.using(using).filter(pk=task_id)
+    if task.is_running:
+        # Its row is locked until the caller's transaction ends.
+        note_written(using, [task_id])
     if task.is_queued:
         row.update(**states.CANCELED)
     elif task.is_running and not task.cancel_requested:
@@ -92,9 +98,8 @@ def _cancel(using: str, task_id: UUID) -> Changed:
     return Changed(row.get(), True)
 
 
-def _retry(using: str, task_id: UUID) -> Changed:
+def _retry(using: str, task_id: UUID, key: str | None) -> Changed:
     row = Task.objects.using(using).filter(pk=task_id)
-    key = row.values_list("key", flat=True).get()
     # The key is locked before its task, everywhere, so that no two transactions wait for each other.
     holder = keys.lock(using, [key])[key] if key is not None else None
     task = row.select_for_update().get()
@@ -102,6 +107,7 @@ def _retry(using: str, task_id: UUID) -> Changed:
         raise CairnQError(f"Task {task_id} is {task.status}; only a failed or a canceled task can be retried")
     if key is not None and holder is not None and holder.pk != task_id and holder.status in LIVE:
         raise AlreadyExists(key, holder)
+    note_written(using, [task_id])
     row.update(
         **states.QUEUED_AGAIN,
         max_attempts=Greatest("max_attempts", F("attempt") + 1),
@@ -116,27 +122,24 @@ def _retry(using: str, task_id: UUID) -> Changed:
     return Changed(row.get(), True)
 
 
-def _renew(using: str, leases: dict[UUID, Lease], lease: float) -> Beat:
-    held = next(iter(leases.values()))
-    mine = Task.objects.using(using).running().filter(worker_id=held.worker_id, pk__in=leases)
-    unlocked = mine.filter(lease_until__gt=Now()).select_for_update(skip_locked=True)
-    beaten = update_returning(
-        mine.filter(pk__in=unlocked.values("pk")),
-        {"lease_until": after(lease)},
-        ["id", "attempt", "cancel_requested_at"],
-    )
-    renewed = {leases[pk]: canceled for pk, attempt, canceled in beaten if leases[pk].attempt == attempt}
-    locked: dict[Lease, Any] = {}
-    if len(renewed) < len(leases):
-        rest = mine.filter(
-            pk__in=[held.task_id for held in leases.values() if held not in renewed], lease_until__gt=Now()
-        )
-        for pk, attempt, canceled in rest.values_list("id", "attempt", "cancel_requested_at"):
-            if leases[pk].attempt == attempt:
-                locked[leases[pk]] = canceled
+def _renew(using: str, held: Set[Lease], lease: float) -> Beat:
+    (worker_id,) = {each.worker_id for each in held}
+    tasks = Task.objects.using(using)
+    mine = tasks.running().filter(pk__in={each.task_id for each in held}, worker_id=worker_id, lease_until__gt=Now())
+    unlocked = tasks.filter(pk__in=mine.select_for_update(skip_locked=True).values("pk"))
+    fields = ("id", "worker_id", "attempt", "cancel_requested_at")
+    renewed = _cancel_requests(held, update_returning(unlocked, {"lease_until": after(lease)}, fields))
+    locked = _cancel_requests(held - renewed.keys(), mine.values_list(*fields)) if len(renewed) < len(held) else {}
     seen = {**renewed, **locked}
     return Beat(
         renewed=set(renewed),
-        lost=set(leases.values()) - set(seen),
-        cancel_requested={held for held, canceled in seen.items() if canceled},
+        lost=set(held - seen.keys()),
+        cancel_requested={each for each, requested_at in seen.items() if requested_at is not None},
     )
+
+
+def _cancel_requests(held: Set[Lease], rows: Iterable[tuple[Any, ...]]) -> dict[Lease, datetime | None]:
+    """When each lease of `held` that is found in `rows` was asked to stop."""
+    # Not every row is held: it may be at a later attempt, also one of the same worker.
+    found = {Lease(*lease): requested_at for *lease, requested_at in rows}
+    return {each: found[each] for each in held & found.keys()}

@@ -39,17 +39,20 @@ def returns_inserted_rows(using: str) -> bool:
     return connections[using].features.can_return_rows_from_bulk_insert
 
 
+class _Written:
+    """What a transaction wrote; Django lets go of it when the transaction, or the savepoint, is rolled back."""
+
+    def __init__(self, task_ids: Iterable[UUID]) -> None:
+        self.task_ids = frozenset(task_ids)
+
+    def __call__(self) -> None:
+        """Committed: others see it from here on."""
+
+
 def note_written(using: str, task_ids: Iterable[UUID]) -> None:
-    """Remember that the open transaction inserted these tasks, which nobody else can see until it commits."""
-    connection = connections[using]
-    written = connection.__dict__.setdefault("_cairnq_written", set())
-    if not connection.in_atomic_block:
-        # What an earlier transaction rolled back stays here until now; its ids mean nothing any more.
-        written.clear()
-        return
-    fresh = set(task_ids)
-    written |= fresh
-    transaction.on_commit(lambda: written.difference_update(fresh), using=using)
+    """Remember that the open transaction wrote these tasks, which no worker can end until it commits."""
+    if connections[using].in_atomic_block:
+        transaction.on_commit(_Written(task_ids), using=using)
 
 
 def in_open_transaction(using: str) -> bool:
@@ -61,7 +64,7 @@ def can_see_the_end(using: str, task_id: UUID) -> bool:
     connection = connections[using]
     if not connection.in_atomic_block:
         return True
-    if task_id in connection.__dict__.get("_cairnq_written", ()):
+    if any(isinstance(note, _Written) and task_id in note.task_ids for _, note, *_ in connection.run_on_commit):
         return False
     # Other isolation levels, and SQLite, keep showing what was there when the transaction began.
     level = getattr(connection, "isolation_level", None)

@@ -18,8 +18,8 @@ def lock(using: str, keys: Iterable[str]) -> dict[str, Task | None]:
     """
     rows = [TaskKey(key=key, updated_at=Now()) for key in sorted(set(keys))]
     _upsert(using, rows, update_fields=["updated_at"])
-    found = TaskKey.objects.using(using).select_related("task").filter(key__in=[row.key for row in rows])
-    return {row.key: row.task for row in found}
+    found = TaskKey.objects.using(using).select_related("task").in_bulk([row.key for row in rows])
+    return {key: row.task for key, row in found.items()}
 
 
 def point(using: str, tasks: Sequence[Task]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import NamedTuple
 
 from ..errors import AlreadyExists
 from ..models import Task
@@ -22,34 +23,42 @@ class Conflict(str, Enum):
     REPLACE = "replace"
 
 
-def submit(using: str, tasks: Sequence[Task], conflict: Conflict) -> list[Task]:
-    """Insert `tasks` and return them in order; one that gave way to its key's current task is replaced by that task.
+class Submitted(NamedTuple):
+    """The task of each submit, in order, and the tasks that were canceled to make room."""
+
+    tasks: list[Task]
+    canceled: list[Task]
+
+
+def submit(using: str, tasks: Sequence[Task], conflict: Conflict) -> Submitted:
+    """Insert `tasks`; one that gives way to its key's current task is replaced by that task.
 
     Joins the caller's transaction. Raises `AlreadyExists` under `Conflict.REJECT`, having written nothing.
     """
     if all(task.key is None for task in tasks):
-        return _insert(using, tasks)
+        return Submitted(_insert(using, tasks), [])
     return in_transaction(using, lambda: _submit_keyed(using, tasks, conflict))
 
 
-def _submit_keyed(using: str, tasks: Sequence[Task], conflict: Conflict) -> list[Task]:
+def _submit_keyed(using: str, tasks: Sequence[Task], conflict: Conflict) -> Submitted:
     current = keys.lock(using, [task.key for task in tasks if task.key is not None])
     chosen: list[Task] = []
     fresh: list[Task] = []
+    canceled: list[Task] = []
     for task in tasks:
         holder = current[task.key] if task.key is not None else None
         if holder is not None and _gives_way(task, holder, conflict):
             chosen.append(holder)
             continue
         if holder is not None and not holder.is_terminal:
-            control.cancel(using, holder.pk)
+            canceled.append(control.cancel(using, holder.pk).task)
         if task.key is not None:
             current[task.key] = task
         chosen.append(task)
         fresh.append(task)
     _insert(using, fresh)
     keys.point(using, [task for task in fresh if task.key is not None])
-    return chosen
+    return Submitted(chosen, canceled)
 
 
 def _gives_way(task: Task, holder: Task, conflict: Conflict) -> bool:

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import DEFAULT_DB_ALIAS as DB
+from django.db import connection, transaction
+
+from cairnq_django.clock import after
+from cairnq_django.models import Task
+from cairnq_django.store.claim import Claim, Draw, claim
+from cairnq_django.store.leases import Lease
+from cairnq_django.store.submit import Conflict, submit
+from tests.factories import TaskFactory, an_error, lease_of, new_task
+from tests.helpers import eventually, in_threads
+from tests.store.sessions import another_transaction, locks_rows, only_data, statements
+
+pytestmark = pytest.mark.django_db
+
+
+def draw(*queues: str, names: tuple[str, ...] = ("work",), limit: int = 10) -> Draw:
+    return Draw(queues or ("default",), names, limit)
+
+
+def claim_all(*draws: Draw, worker_id: str = "worker-1", lease: float = 30) -> list[Claim]:
+    return claim(DB, draws or [draw()], worker_id=worker_id, lease=lease)
+
+
+def ids(claims: list[Claim]) -> list[Any]:
+    return [task.lease.task_id for task in claims]
+
+
+def pks(*tasks: Task) -> list[Any]:
+    return [task.pk for task in tasks]
+
+
+def test_a_claim_holds_what_was_submitted_and_the_lease() -> None:
+    parent = TaskFactory(running=True)
+    task = TaskFactory(
+        payload={"order": 7},
+        metadata={"tenant": "acme"},
+        key="order:7",
+        max_attempts=5,
+        parent_id=parent.pk,
+        root_id=parent.pk,
+        correlation_id="request-1",
+    )
+    assert claim_all() == [
+        Claim(
+            lease=Lease(task.pk, "worker-1", 1),
+            name="work",
+            queue="default",
+            payload={"order": 7},
+            metadata={"tenant": "acme"},
+            max_attempts=5,
+            key="order:7",
+            parent_id=parent.pk,
+            root_id=parent.pk,
+            correlation_id="request-1",
+            run_at=task.run_at,
+        )
+    ]
+
+
+def test_a_claimed_task_runs_its_next_attempt_under_a_lease_by_the_database_s_clock() -> None:
+    task = TaskFactory(attempt=1, worker_id="worker-0", error=an_error())
+    (claimed,) = claim_all(worker_id="worker-2", lease=12.5)
+    task.refresh()
+    assert (task.status, task.attempt, task.worker_id) == ("running", 2, "worker-2")
+    assert lease_of(task) == claimed.lease
+    assert task.started_at is not None
+    assert task.lease_until == task.started_at + timedelta(seconds=12.5)
+    assert task.started_at == task.updated_at >= task.created_at
+    assert task.error == an_error(), "the latest error stays to be seen"
+
+
+def test_the_highest_priority_goes_first_then_the_longest_due_then_the_oldest() -> None:
+    late = TaskFactory(run_at=after(-1))
+    low = TaskFactory(priority=-1, run_at=after(-9))
+    long_due = TaskFactory(run_at=after(-5))
+    high = TaskFactory(priority=1, run_at=after(-1))
+    moment = high.run_at
+    twins = [TaskFactory(priority=2, run_at=moment) for _ in range(5)]
+    assert ids(claim_all()) == pks(*twins, high, long_due, late, low)
+
+
+def test_the_order_holds_over_several_queues() -> None:
+    a2 = TaskFactory(queue="a", run_at=after(-2))
+    b1 = TaskFactory(queue="b", run_at=after(-3))
+    b3 = TaskFactory(queue="b", run_at=after(-1))
+    a0 = TaskFactory(queue="a", priority=5)
+    c = TaskFactory(queue="c", run_at=after(-4))
+    assert ids(claim_all(draw("b", "a", "c"))) == pks(a0, c, b1, a2, b3)
+
+
+def test_the_limit_is_that_of_all_queues_together() -> None:
+    b = TaskFactory(queue="b", run_at=after(-3))
+    a = [TaskFactory(queue="a", run_at=after(-2)) for _ in range(3)]
+    TaskFactory(queue="b", run_at=after(-1))
+    assert ids(claim_all(draw("a", "b", limit=3))) == pks(b, a[0], a[1])
+    assert Task.objects.running().count() == 3
+
+
+def test_a_queue_that_is_named_twice_is_claimed_from_once() -> None:
+    task = TaskFactory()
+    assert ids(claim_all(draw("default", "default"))) == [task.pk]
+    task.refresh()
+    assert task.attempt == 1
+
+
+def test_each_draw_has_its_own_names_queues_and_limit() -> None:
+    mails = [TaskFactory(name="mail", queue="mail", run_at=after(-n)) for n in (3, 2, 1)]
+    works = [TaskFactory(run_at=after(-n)) for n in (3, 2, 1)]
+    draws = draw("mail", names=("mail",), limit=2), draw(limit=1), draw("default", "mail", names=("mail", "work"))
+    assert ids(claim_all(*draws)) == pks(mails[0], mails[1], works[0], works[1], mails[2], works[2])
+    assert not Task.objects.exclude(attempt=1).exists(), "no draw takes what an earlier one took"
+
+
+def test_a_delayed_task_is_not_claimed_before_it_is_due() -> None:
+    delayed = TaskFactory(delayed=True, priority=9)
+    due = TaskFactory()
+    assert ids(claim_all()) == [due.pk]
+    Task.objects.filter(pk=delayed.pk).update(run_at=after(-0.001))
+    assert ids(claim_all()) == [delayed.pk]
+
+
+def test_a_task_that_waited_for_its_time_queues_by_when_it_became_due() -> None:
+    delayed = TaskFactory(run_at=after(-1))
+    submitted_later = TaskFactory(run_at=after(-2))
+    assert ids(claim_all()) == pks(submitted_later, delayed)
+
+
+LOOK_ALIKES = ["mail", "Mail", "mail ", " mail", "MAIL", "ma\u00efl", "mai\u0308l", "mail\t", "mail_", "mail%"]
+
+
+def test_names_that_look_alike_are_different() -> None:
+    tasks = {name: TaskFactory(name=name) for name in LOOK_ALIKES}
+    for name, task in tasks.items():
+        assert ids(claim_all(draw(names=(name,)))) == [task.pk]
+
+
+def test_queues_that_look_alike_are_different() -> None:
+    tasks = {queue: TaskFactory(queue=queue) for queue in LOOK_ALIKES}
+    for queue, task in tasks.items():
+        assert ids(claim_all(draw(queue))) == [task.pk]
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        [],
+        [draw(names=())],
+        [draw(limit=0)],
+        [Draw((), ("work",), 10)],
+        [draw("other")],
+        [draw(names=("other",))],
+    ],
+)
+def test_nothing_is_claimed_where_nothing_is_asked_for(nothing: list[Draw]) -> None:
+    TaskFactory()
+    assert claim(DB, nothing, worker_id="worker-1", lease=30) == []
+    assert Task.objects.queued().count() == 1
+
+
+def test_a_claim_of_one_queue_takes_two_statements_however_many_it_claims() -> None:
+    submit(DB, [new_task() for _ in range(60)], Conflict.REUSE).tasks
+    assert len(only_data(statements(lambda: claim_all(draw(limit=50))))) == 2
+    assert len(only_data(statements(lambda: claim_all(draw("empty"))))) == 1
+
+
+def test_a_claim_does_not_read_what_handlers_do_not_get() -> None:
+    TaskFactory(error=an_error())
+    (select, _) = only_data(statements(claim_all))
+    assert connection.ops.quote_name("payload") in select
+    assert connection.ops.quote_name("error") not in select
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_claim_that_is_rolled_back_leaves_the_task_queued() -> None:
+    TaskFactory()
+    with transaction.atomic():
+        claim_all()
+        transaction.set_rollback(True)
+    assert Task.objects.get().is_queued
+    assert Task.objects.get().attempt == 0
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+def test_what_another_session_has_locked_is_passed_over_and_not_waited_for() -> None:
+    locked, free = TaskFactory(priority=1), TaskFactory()
+    with another_transaction(lambda: Task.objects.select_for_update().get(pk=locked.pk)):
+        assert ids(claim_all()) == [free.pk]
+    assert ids(claim_all()) == [locked.pk]
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+def test_a_claim_locks_no_more_of_its_queue_than_it_takes() -> None:
+    tasks = [TaskFactory(run_at=after(-n)) for n in range(20, 0, -1)]
+    with another_transaction(lambda: claim_all(draw(limit=3), worker_id="worker-2")):
+        assert ids(claim_all(draw(limit=100))) == pks(*tasks[3:])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_workers_that_claim_at_the_same_time_get_each_task_once() -> None:
+    submit(DB, [new_task(queue=queue) for queue in ("a", "b") for _ in range(100)], Conflict.REUSE).tasks
+    claimed: list[Any] = []
+    lock = threading.Lock()
+
+    def work(n: int) -> None:
+        def claim_some() -> bool:
+            some = claim_all(draw(*("ab" if n % 2 else "ba"), limit=7), worker_id=f"worker-{n}")
+            with lock:
+                claimed.extend(task.lease for task in some)
+                return len(claimed) >= 200
+
+        eventually(claim_some, timeout=60, message="everything is claimed")
+
+    in_threads(8, work)
+    assert len(claimed) == len({lease.task_id for lease in claimed}) == 200
+    assert {lease_of(task) for task in Task.objects.running()} == set(claimed)
+    assert set(Task.objects.values_list("attempt", flat=True)) == {1}

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from django.db import DEFAULT_DB_ALIAS as DB
+from django.db import connection
+
+from cairnq_django.clock import after
+from cairnq_django.envelopes import lease_expired
+from cairnq_django.errors import CairnQError
+from cairnq_django.models import Task, TaskAttempt, TaskKey
+from cairnq_django.statuses import AttemptOutcome, TaskStatus
+from cairnq_django.store import maintenance
+from cairnq_django.store.claim import Draw, claim
+from cairnq_django.store.control import retry
+from cairnq_django.store.maintenance import purge, recover
+from cairnq_django.store.settle import complete, fail
+from cairnq_django.store.submit import Conflict, submit
+from tests.factories import TaskFactory, an_error, new_task
+from tests.helpers import in_threads
+from tests.store.sessions import another_transaction, in_another_session, locks_rows, row
+
+pytestmark = pytest.mark.django_db
+
+
+def test_recovery_queues_a_task_again_with_an_envelope_that_says_who_left_it() -> None:
+    task = TaskFactory(expired=True, run_at=after(-600))
+    assert recover(DB) == [task]
+    task.refresh()
+    error = lease_expired("worker-1", 1)
+    assert (task.status, task.attempt, task.error) == ("queued", 1, error)
+    assert task.run_at == task.updated_at, "it queues by when it became due again"
+    attempt = task.attempts.get()
+    assert (attempt.number, attempt.worker_id, attempt.outcome) == (1, "worker-1", AttemptOutcome.RETRIED)
+    assert (attempt.started_at, attempt.error) == (task.started_at, error)
+
+
+@pytest.mark.parametrize(("attempt", "max_attempts"), [(3, 3), (1, 1), (5, 3)])
+def test_recovery_fails_a_task_whose_attempts_are_used_up(attempt: int, max_attempts: int) -> None:
+    task = TaskFactory(expired=True, attempt=attempt, max_attempts=max_attempts)
+    assert recover(DB) == []
+    task.refresh()
+    assert (task.status, task.attempt, task.error) == ("failed", attempt, lease_expired("worker-1", attempt))
+    assert task.completed_at == task.updated_at
+    assert list(task.attempts.values_list("number", "outcome")) == [(attempt, AttemptOutcome.FAILED)]
+
+
+def test_a_task_that_kills_every_worker_ends_failed() -> None:
+    task = TaskFactory(max_attempts=3)
+    deliveries = 0
+    while claim(DB, [Draw(("default",), ("work",), 1)], worker_id="worker-1", lease=30):
+        deliveries += 1
+        Task.objects.update(lease_until=after(-1))
+        recover(DB)
+    task.refresh()
+    assert (deliveries, task.status, task.error["code"]) == (3, "failed", "lease_expired")
+    assert list(task.attempts.values_list("number", flat=True)) == [1, 2, 3]
+
+
+def test_recovery_takes_up_to_its_limit_the_longest_expired_first() -> None:
+    tasks = [TaskFactory(expired=True, lease_until=after(-n)) for n in (1, 3, 2)]
+    assert recover(DB, limit=2) == [tasks[1], tasks[2]]
+    assert recover(DB, limit=2) == [tasks[0]]
+    assert recover(DB, limit=2) == []
+
+
+def test_recovery_leaves_a_lease_that_holds() -> None:
+    task = TaskFactory(running=True, lease_until=after(5))
+    assert recover(DB) == []
+    assert row(Task)["lease_until"] == task.lease_until
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+def test_recovery_leaves_what_is_locked_for_the_next_time() -> None:
+    locked, free = TaskFactory(expired=True), TaskFactory(expired=True)
+    with another_transaction(lambda: Task.objects.select_for_update().get(pk=locked.pk)):
+        assert recover(DB) == [free]
+    assert recover(DB) == [locked]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_recoveries_at_once_each_task_is_in_one() -> None:
+    Task.objects.bulk_create(
+        [*TaskFactory.build_batch(40, expired=True), *TaskFactory.build_batch(20, expired=True, attempt=3)]
+    )
+    recovered = in_threads(4, lambda n: recover(DB, limit=25) + recover(DB, limit=25))
+    recovered.append(recover(DB))
+    taken_back = [task.pk for tasks in recovered for task in tasks]
+    assert len(taken_back) == len(set(taken_back)) == Task.objects.queued().count() == 40
+    assert Task.objects.failed().count() == 20
+    assert TaskAttempt.objects.count() == TaskAttempt.objects.values("task").distinct().count() == 60
+
+
+def ended(seconds_ago: float, state: str = "succeeded", **fields: Any) -> Task:
+    return TaskFactory(**{state: True}, completed_at=after(-seconds_ago), **fields)
+
+
+def test_purge_deletes_what_has_ended_long_enough_ago() -> None:
+    old = [ended(61, state) for state in ("succeeded", "failed", "canceled")]
+    young = [ended(50, state) for state in ("succeeded", "failed", "canceled")]
+    live = [TaskFactory(), TaskFactory(delayed=True), TaskFactory(running=True), TaskFactory(expired=True)]
+    assert purge(DB, older_than=60) == len(old)
+    assert set(Task.objects.all()) == {*young, *live}
+
+
+def test_purge_of_everything_that_ended_leaves_what_is_live() -> None:
+    ended(0)
+    task = TaskFactory()
+    assert purge(DB, older_than=0) == 1
+    assert Task.objects.get() == task
+
+
+def test_purge_takes_keys_and_attempts_with_the_task() -> None:
+    ended(61, "failed", key="order:7")
+    kept = ended(50, "failed", key="order:8")
+    assert purge(DB, older_than=60) == 1
+    assert TaskKey.objects.get().task == kept
+    assert set(TaskAttempt.objects.values_list("task", flat=True)) == {kept.pk}
+
+
+def test_purge_of_a_task_leaves_the_key_to_the_task_that_has_it_now() -> None:
+    ended(61, key="order:7")
+    task = TaskFactory(key="order:7")
+    assert purge(DB, older_than=60) == 1
+    assert TaskKey.objects.get().task == task
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"status": TaskStatus.FAILED},
+        {"queue": "mail"},
+        {"name": "receipt"},
+        {"status": TaskStatus.FAILED, "queue": "mail", "name": "receipt"},
+    ],
+)
+def test_purge_deletes_only_what_it_is_asked_to(filters: dict[str, Any]) -> None:
+    tasks = [
+        ended(61, state, queue=queue, name=name)
+        for state in ("succeeded", "failed")
+        for queue in ("mail", "Mail")
+        for name in ("receipt", "receipt ")
+    ]
+    chosen = {task for task in tasks if all(getattr(task, field) == value for field, value in filters.items())}
+    assert purge(DB, older_than=60, **filters) == len(chosen)
+    assert set(Task.objects.all()) == set(tasks) - chosen
+
+
+def test_purge_takes_up_to_its_limit_the_longest_ended_first() -> None:
+    ends = [(62, "failed"), (64, "canceled"), (63, "canceled"), (61, "succeeded")]
+    tasks = [ended(seconds_ago, state) for seconds_ago, state in ends]
+    assert purge(DB, older_than=60, limit=3) == 3
+    assert Task.objects.get() == tasks[3]
+    assert purge(DB, older_than=60, limit=0) == 0
+    assert purge(DB, older_than=60, limit=3) == 1
+
+
+def test_purge_works_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "PURGE_BATCH", 3)
+    for _ in range(8):
+        ended(61)
+    assert purge(DB, older_than=60, limit=7) == 7
+    assert purge(DB, older_than=60) == 1
+
+
+def test_purge_of_more_than_a_batch() -> None:
+    Task.objects.bulk_create(
+        new_task(status=TaskStatus.CANCELED, completed_at=after(-61)) for _ in range(maintenance.PURGE_BATCH + 10)
+    )
+    assert purge(DB, older_than=60) == maintenance.PURGE_BATCH + 10
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+def test_purge_leaves_what_is_locked() -> None:
+    locked, free = ended(62), ended(61)
+    with another_transaction(lambda: Task.objects.select_for_update().get(pk=locked.pk)):
+        assert purge(DB, older_than=60) == 1
+        assert not Task.objects.filter(pk=free.pk).exists()
+    assert purge(DB, older_than=60) == 1
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+def test_purge_leaves_a_task_whose_key_is_being_decided_for() -> None:
+    replaced, other = ended(62, key="order:7"), ended(61, key="order:8")
+    with another_transaction(lambda: submit(DB, [new_task(key="order:7")], Conflict.REUSE).tasks):
+        assert purge(DB, older_than=60) == 1
+        assert Task.objects.get() == replaced != other
+    assert TaskKey.objects.get().task.is_queued
+    assert purge(DB, older_than=60) == 1
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+def test_purge_leaves_a_task_that_is_being_retried() -> None:
+    failed = ended(62, "failed", key="order:7")
+    other = ended(61, "failed", key="order:8")
+    with another_transaction(lambda: retry(DB, failed.pk)):
+        assert purge(DB, older_than=60) == 1
+        assert not Task.objects.filter(pk=other.pk).exists()
+    failed.refresh()
+    assert failed.is_queued
+    assert TaskKey.objects.get().task == failed
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+def test_purge_leaves_a_task_that_was_retried_after_it_was_found() -> None:
+    task = ended(61, "failed")
+    retried = []
+
+    def meanwhile(execute: Any, sql: str, *rest: Any) -> Any:
+        if "FOR UPDATE" in sql and not retried:
+            retried.append(in_another_session(lambda: retry(DB, task.pk)))
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(meanwhile):
+        assert purge(DB, older_than=60) == 0
+    assert retried
+    assert task.refresh().is_queued
+
+
+@pytest.mark.django_db(transaction=True)
+def test_purgers_and_a_busy_worker_do_not_get_in_each_other_s_way() -> None:
+    rounds, purgers = 12, 3
+    over = threading.Event()
+
+    def work() -> None:
+        try:
+            for n in range(rounds):
+                submit(
+                    DB, [new_task(key=f"order:{n}:{i % 4}" if i % 2 else None) for i in range(8)], Conflict.REUSE
+                ).tasks
+                claimed = claim(DB, [Draw(("default",), ("work",), 8)], worker_id="worker-1", lease=30)
+                for i, task in enumerate(claimed):
+                    if i % 2:
+                        complete(DB, task.lease, "done")
+                    else:
+                        fail(DB, task.lease, an_error(retryable=False), retry_delay=0)
+                        try_to_retry(task.lease.task_id)
+        finally:
+            over.set()
+
+    def try_to_retry(task_id: Any) -> None:
+        with suppress(Task.DoesNotExist, CairnQError):
+            retry(DB, task_id)
+
+    def run(n: int) -> int:
+        if n == purgers:
+            work()
+            return 0
+        purged = 0
+        while not over.is_set():
+            purged += purge(DB, older_than=0)
+        return purged
+
+    purged = sum(in_threads(purgers + 1, run))
+    assert purged > 0
+    purge(DB, older_than=0)
+    assert not Task.objects.terminal().exists()
+    assert not TaskKey.objects.exclude(task__status__in=(TaskStatus.QUEUED, TaskStatus.RUNNING)).exists()
+    assert set(TaskAttempt.objects.values_list("task", flat=True)) <= set(Task.objects.values_list("pk", flat=True))

@@ -1,0 +1,187 @@
+"""Each query that runs often finds its rows by the index that is made for it, however many others there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import DEFAULT_DB_ALIAS as DB
+from django.db import connection, transaction
+
+from cairnq_django.clock import Now, after
+from cairnq_django.models import Task, TaskAttempt, TaskKey
+from cairnq_django.statuses import TERMINAL, AttemptOutcome, TaskStatus
+from cairnq_django.store import control, maintenance, settle, stats
+from cairnq_django.store.claim import Draw, claim
+from tests.factories import WORKER, an_error, lease_of, new_task
+from tests.store.sessions import only_data, statements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cairnq_django.store.leases import Lease
+
+pytestmark = pytest.mark.django_db
+
+QUEUES = ["mail", *["default"] * 8]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def many_tasks(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    with django_db_blocker.unblock():
+        Task.objects.bulk_create(
+            [
+                *(new_task(queue=QUEUES[n % 9], priority=n % 3, run_at=after(n % 700 - 600)) for n in range(1500)),
+                *(running(n) for n in range(300)),
+                *(ended(n) for n in range(3000)),
+            ]
+        )
+        tasks = list(Task.objects.failed())
+        TaskAttempt.objects.bulk_create(
+            TaskAttempt(
+                task=task,
+                number=n,
+                worker_id=WORKER,
+                started_at=after(-60),
+                outcome=AttemptOutcome.RETRIED,
+                error=an_error(),
+            )
+            for task in tasks
+            for n in (1, 2)
+        )
+        TaskKey.objects.bulk_create(TaskKey(key=f"order:{n}", task=task) for n, task in enumerate(tasks))
+        tables = [connection.ops.quote_name(model._meta.db_table) for model in (Task, TaskKey, TaskAttempt)]
+        with connection.cursor() as cursor:
+            for table in tables:
+                if connection.vendor != "sqlite":
+                    cursor.execute(f"ANALYZE {'TABLE ' if connection.vendor == 'mysql' else ''}{table}")
+    yield
+    with django_db_blocker.unblock():
+        for model in (TaskKey, TaskAttempt, Task):
+            model.objects.all()._raw_delete(DB)
+
+
+def running(n: int) -> Task:
+    return new_task(
+        status=TaskStatus.RUNNING,
+        attempt=1,
+        worker_id=WORKER,
+        started_at=after(-30),
+        lease_until=after(-1 if n % 30 == 0 else 30),
+    )
+
+
+def ended(n: int) -> Task:
+    status = [TaskStatus.SUCCEEDED, TaskStatus.SUCCEEDED, TaskStatus.FAILED, TaskStatus.CANCELED][n % 4]
+    return new_task(queue=QUEUES[n % 9], status=status, completed_at=after(-n))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the database goes about one statement."""
+
+    text: str
+
+    def uses(self, index: str) -> bool:
+        return index in self.text
+
+    @property
+    def sorts(self) -> bool:
+        return any(word in self.text for word in ("Sort", "TEMP B-TREE", "filesort"))
+
+    @property
+    def reads_a_whole_table(self) -> bool:
+        return any(word in self.text for word in ("Seq Scan", "SCAN cairnq", "type=ALL"))
+
+
+def plans(work: Callable[[], object]) -> list[Plan]:
+    """The plan of each statement that `work()` sends; what it writes is rolled back."""
+    with transaction.atomic():
+        sent = only_data(statements(work))
+        transaction.set_rollback(True)
+    return [Plan(explain(sql)) for sql in sent if not sql.startswith("INSERT")]
+
+
+def explain(sql: str) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute(("EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN ") + sql)
+        columns = [column[0] for column in cursor.description]
+        rows = cursor.fetchall()
+    return "\n".join("; ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in rows)
+
+
+def some_leases(count: int) -> list[Lease]:
+    return [lease_of(task) for task in Task.objects.running().filter(lease_until__gt=Now())[:count]]
+
+
+@pytest.mark.parametrize("queue", ["mail", "default"])
+def test_a_claim_reads_its_queue_in_the_order_of_the_index(queue: str) -> None:
+    select, update = plans(lambda: claim(DB, [Draw((queue,), ("work",), 8)], worker_id="worker-2", lease=30))
+    assert select.uses("cairnq_task_claim"), select
+    assert not select.sorts, select
+    assert not update.reads_a_whole_table, update
+
+
+def test_a_claim_of_several_queues_reads_each_in_the_order_of_the_index() -> None:
+    draw = Draw(("mail", "default", "empty"), ("work", "other"), 8)
+    *selects, _ = plans(lambda: claim(DB, [draw], worker_id="worker-2", lease=30))
+    assert len(selects) == 3
+    for select in selects:
+        assert select.uses("cairnq_task_claim"), select
+        assert not select.sorts, select
+
+
+def test_a_recovery_reads_what_has_expired() -> None:
+    select, *writes = plans(lambda: maintenance.recover(DB, limit=5))
+    assert select.uses("cairnq_task_lease"), select
+    assert not select.sorts, select
+    assert writes
+    assert not any(write.reads_a_whole_table for write in writes), writes
+
+
+def test_a_key_leads_to_its_task() -> None:
+    (select,) = plans(lambda: list(Task.objects.by_key("order:7")))
+    assert not select.reads_a_whole_table, select
+    assert not select.sorts, select
+
+
+@pytest.mark.parametrize("status", [None, *TERMINAL])
+def test_a_purge_reads_what_ended_first_in_the_order_of_the_index(status: TaskStatus | None) -> None:
+    found = plans(lambda: maintenance.purge(DB, older_than=2000, status=status, limit=10))
+    selects = found[: 1 if status else len(TERMINAL)]
+    for select in selects:
+        assert select.uses("cairnq_task_completed"), select
+        assert not select.sorts, select
+    assert len(found) > len(selects)
+
+
+def test_a_queue_s_depth_is_read_from_the_index() -> None:
+    (select,) = plans(lambda: stats.queued_up_to(DB, "mail", 100))
+    assert select.uses("cairnq_task_claim"), select
+
+
+@pytest.mark.parametrize("count", [1, 256])
+def test_a_heartbeat_reads_no_more_than_its_rows(count: int) -> None:
+    leases = some_leases(count)
+    for plan in plans(lambda: control.renew(DB, leases, lease=30)):
+        assert not plan.reads_a_whole_table, plan
+
+
+def test_a_settlement_reads_no_more_than_its_row() -> None:
+    (lease,) = some_leases(1)
+    for settlement in (
+        lambda: settle.complete(DB, lease, "done"),
+        lambda: settle.fail(DB, lease, an_error(), retry_delay=1),
+        lambda: settle.release(DB, [lease]),
+        lambda: control.progress(DB, lease, value=0.5, message="half"),
+        lambda: control.cancel(DB, lease.task_id),
+    ):
+        for plan in plans(settlement):
+            assert not plan.reads_a_whole_table, plan
+
+
+def test_a_task_s_attempts_are_found_by_their_index() -> None:
+    task = Task.objects.failed()[0]
+    (select,) = plans(lambda: list(task.attempts.all()))
+    assert select.uses("cairnq_attempt_task"), select

@@ -1,0 +1,116 @@
+"""What `@task` makes of a handler."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from typing_extensions import assert_type
+
+from cairnq_django import AsyncTaskContext, Registry, TaskContext, TaskDef, Worker, task
+
+
+@task
+def double(ctx: TaskContext, payload: int) -> int:
+    assert_type(ctx.canceled(), bool)
+    return payload * 2
+
+
+@task
+async def double_async(ctx: AsyncTaskContext, payload: int) -> int:
+    assert_type(await ctx.canceled(), bool)
+    return payload * 2
+
+
+@task("shop.ship", queue="parcels", max_run=timedelta(minutes=5))
+def ship(ctx: TaskContext, payload: dict[str, str]) -> list[str]:
+    return list(payload)
+
+
+@task(queue="parcels")
+async def ship_async(ctx: AsyncTaskContext, payload: dict[str, str]) -> None: ...
+
+
+@task
+def anything(ctx: Any, payload: Any) -> None: ...
+
+
+assert_type(double, TaskDef[int, int])
+assert_type(double_async, TaskDef[int, int])
+assert_type(ship, TaskDef[dict[str, str], list[str]])
+assert_type(ship_async, TaskDef[dict[str, str], None])
+assert_type(anything, TaskDef[Any, None])
+assert_type(double.name, str)
+
+
+# A definition of its own: its handler has to fit.
+
+contract: TaskDef[int, str] = TaskDef("shop.label", queue="labels")
+
+
+@task(contract)
+def label(ctx: TaskContext, payload: int) -> str:
+    return str(payload)
+
+
+@task(contract)
+async def label_async(ctx: AsyncTaskContext, payload: int) -> str:
+    return str(payload)
+
+
+@task(contract)
+def label_of_more(ctx: TaskContext, payload: int | None) -> str:
+    return str(payload)
+
+
+@task(contract)  # type: ignore[arg-type]
+def label_of_text(ctx: TaskContext, payload: str) -> str:
+    return payload
+
+
+@task(contract)  # type: ignore[arg-type]
+def label_in_bytes(ctx: TaskContext, payload: int) -> bytes:
+    return bytes(payload)
+
+
+assert_type(label, TaskDef[int, str])
+assert_type(label_async, TaskDef[int, str])
+
+
+# Any registry's decorator, and a worker's, is the same.
+
+registry = Registry()
+assert_type(registry.task(double.__call__), TaskDef[int, Any])
+assert_type(registry.get("double"), TaskDef[Any, Any] | None)
+worker = Worker(registry=registry)
+
+
+@worker.task
+def halve(ctx: TaskContext, payload: int) -> float:
+    return payload / 2
+
+
+assert_type(halve, TaskDef[int, float])
+
+
+# Called as in a unit test; an async handler is to be awaited.
+
+
+async def call_handlers(ctx: Any) -> None:
+    double(ctx, 21)
+    double(ctx, "21")  # type: ignore[arg-type]
+    await double_async(ctx, 21)
+
+
+# Refused.
+
+
+@task  # type: ignore[arg-type]
+def without_a_payload(ctx: TaskContext) -> None: ...
+
+
+@task(retries=3)  # type: ignore[call-overload, untyped-decorator]
+def with_an_unknown_option(ctx: TaskContext, payload: int) -> None: ...
+
+
+task(contract, queue="mail")  # type: ignore[call-overload]
