@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context
 from types import TracebackType
 from typing import Any
@@ -24,13 +25,15 @@ class AsyncHandlers:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._stopped = False
 
     def start(self, main: Callable[[], Coroutine[Any, Any, None]], then: Callable[[], None]) -> AsyncCall:
         """Run `main()`, which must not raise but when cancelled, and `then` when it has ended."""
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._run, args=[self._loop], name="cairnq-async", daemon=True)
+            loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._run, args=[loop], name="cairnq-async", daemon=True)
             self._thread.start()
+            self._loop = loop
         call = AsyncCall(self._loop, main, then)
         self._loop.call_soon_threadsafe(call.start, context=Context())
         return call
@@ -43,11 +46,9 @@ class AsyncHandlers:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
-        stopped = False
-        while not stopped:
+        while not self._stopped:
             try:
                 loop.run_forever()
-                stopped = True
             except BaseException:
                 # A SystemExit or KeyboardInterrupt in a task that a handler made comes out here.
                 logger.exception("A task on the event loop raised out of it; the loop goes on")
@@ -64,6 +65,7 @@ class AsyncHandlers:
         others = asyncio.all_tasks(loop) - {asyncio.current_task(loop)}
         if others:
             await asyncio.wait(others, timeout=CLOSE_TIMEOUT / 2)
+        self._stopped = True
         loop.stop()
 
 
@@ -82,21 +84,20 @@ class AsyncCall:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = self._loop.create_task(self._run())
+        self._task = self._loop.create_task(self._main())
+        # Not in the coroutine: a task that is cancelled before its first step never runs any of it.
+        self._task.add_done_callback(lambda task: self._then())
 
     def cancel(self) -> None:
         self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
 
-    async def _run(self) -> None:
-        try:
-            async with OwnThread():
-                await self._main()
-        finally:
-            self._then()
-
 
 class OwnThread(ThreadSensitiveContext):
-    """A thread for the ORM calls of one handler, which would queue up with all other handlers' in a shared one."""
+    """A thread for the ORM calls of one handler, which would queue up with all other handlers' in a shared one.
+
+    The context ends when the thread is idle, and no cancellation cuts that short: what a handler no longer waits for
+    is still its work.
+    """
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -104,8 +105,8 @@ class OwnThread(ThreadSensitiveContext):
         executor = SyncToAsync.context_to_thread_executor.pop(self, None)
         await super().__aexit__(kind, error, trace)  # type: ignore[no-untyped-call]
         if executor is not None:
-            closing = executor.submit(connections.close_all)
+            closing = asyncio.wrap_future(executor.submit(connections.close_all))
             executor.shutdown(wait=False)
-            # After a cancellation the thread may be busy with what was cancelled: it ends when that does.
-            if error is None:
-                await asyncio.wrap_future(closing)
+            while not closing.done():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.wait([closing])

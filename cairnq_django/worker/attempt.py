@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import transaction
+from django.db import connections, transaction
 
 from .. import notify
 from ..arguments import fraction
@@ -75,9 +75,19 @@ class Attempt:
     @property
     def lost(self) -> bool:
         """Whether the lease is lost: the database said so, or on our own clock its time is up."""
-        if time.monotonic() >= self._valid_until:
+        if self.expired:
             self.lose()
         return self.lease_lost.is_set()
+
+    @property
+    def expired(self) -> bool:
+        """Whether the lease's time is up on our own clock."""
+        return time.monotonic() >= self._valid_until
+
+    @property
+    def needs_its_lease(self) -> bool:
+        """Whether there may be something to record; what is not committed may still roll back."""
+        return not self.lost and (self._uncommitted or not self._settled)
 
     def lose(self) -> None:
         """Cut the attempt off: it writes nothing more."""
@@ -102,9 +112,10 @@ class Attempt:
                 transaction.on_commit(self._committed, using=self.using)
 
     def forget_what_rolled_back(self) -> None:
-        """The handler has ended and its transactions with it: a settlement that did not commit never was."""
+        """A settlement that rolled back never was. For the handler's thread, or after the handler's end."""
         with self._settling:
-            if self._uncommitted:
+            awaited = [entry[1] for entry in connections[self.using].run_on_commit]
+            if self._uncommitted and self._committed not in awaited:
                 self._settled = self._uncommitted = False
 
     def progress(self, value: float | None, message: str | None) -> None:
@@ -125,12 +136,12 @@ class Attempt:
         self.check_lease()
         if not in_open_transaction(self.using):
             sent_at = time.monotonic()
-            self._write(self._renew)
-            self.renewed(sent_at)
+            if self._write(self._renew):
+                self.renewed(sent_at)
 
     def canceled(self) -> bool:
+        self.check_lease()
         if not self.cancel_requested and not self._settled:
-            self.check_lease()
             now = time.monotonic()
             if now - self._cancel_checked_at >= CANCEL_CHECK_INTERVAL:
                 self._cancel_checked_at = now
@@ -166,11 +177,12 @@ class Attempt:
         if status in TERMINAL:
             notify.announce(self.using, Channel.ENDED, [str(lease.task_id)])
 
-    def _renew(self) -> None:
+    def _renew(self) -> bool:
         beat = control.renew(self.using, [self.claim.lease], lease=self._lease)
         if beat.lost:
             raise self.claim.lease.lost()
         self.cancel_requested |= bool(beat.cancel_requested)
+        return bool(beat.renewed)
 
     def _committed(self) -> None:
         self._uncommitted = False

@@ -12,4 +12,4 @@ def plan_draws(
 ) -> list[Draw]:
     """The claims that fill the free slots: never more than can start at once."""
     limit = min(concurrency - occupied, claim_batch)
-    return [Draw(tuple(queues), tuple(names), limit)] if limit > 0 and names else []
+    return [Draw(tuple(queues), tuple(names), limit)] if limit > 0 else []

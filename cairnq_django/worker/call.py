@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import envelopes
-from ..errors import LostLease, SerializationError
+from ..errors import SerializationError
 from ..registry import TaskDef
 from ..serialization import normalize
+from .aio import OwnThread
 from .attempt import Attempt, Failure, Success
 from .connections import one_request
 from .context import AsyncTaskContext, CallingSide, TaskContext
@@ -70,8 +71,9 @@ class Call:
         """Run an async handler to its end, whatever that is. Never raises: the event loop would not survive some."""
         ending: Ending
         try:
-            ctx = AsyncTaskContext(self.attempt, self._calling_side)
-            ending = Returned(await self.definition(ctx, ctx.payload))
+            async with OwnThread():
+                ctx = AsyncTaskContext(self.attempt, self._calling_side)
+                ending = Returned(await self.definition(ctx, ctx.payload))
         except BaseException as exception:
             ending = Raised(exception)
         self._conclude(ending)
@@ -83,11 +85,8 @@ class Call:
 
     def abandon(self, outcome: Outcome | None) -> bool:
         """End the call for the worker, wherever its handler is, and return whether it had not ended by itself."""
-        with self._concluding:
-            if self._concluded:
-                return False
-            self._concluded = True
-        self.outcome = outcome
+        if not self._end(outcome):
+            return False
         self.attempt.lose()
         self.stop()
         return True
@@ -98,22 +97,36 @@ class Call:
             self.attempt.settle(self.outcome)
 
     def _conclude(self, ending: Ending) -> None:
+        if self._concluded:
+            return
         self.attempt.forget_what_rolled_back()
-        outcome = self._classify(ending)
+        outcome: Outcome | None
+        try:
+            outcome = self._classify(ending)
+        except BaseException as error:
+            # From a result's own methods, or the project's logging.
+            outcome = Failure(envelopes.from_exception(error, max_depth=self.attempt.json_depth))
+        self._end(outcome)
+
+    def _end(self, outcome: Outcome | None) -> bool:
+        """Let the call end with this outcome, and return whether it had none yet."""
         with self._concluding:
             if self._concluded:
-                return
+                return False
             self._concluded = True
         self.outcome = outcome
+        return True
 
     def _classify(self, ending: Ending) -> Outcome | None:
         if self.attempt.settled:
             if isinstance(ending, Raised):
                 logger.error("%s raised after it was settled", self, exc_info=ending.exception)
             return None
+        if self.attempt.lost:
+            # The handler may have stopped for that: then it has neither succeeded nor failed.
+            logger.warning("%s lost its lease: how its handler ended is not recorded", self)
+            return None
         if isinstance(ending, Raised):
-            if isinstance(ending.exception, LostLease) and self.attempt.lost:
-                return None
             return Failure(envelopes.from_exception(ending.exception, max_depth=self.attempt.json_depth))
         return self._succeeded_with(ending.value)
 
@@ -124,5 +137,3 @@ class Call:
             return Success(normalize(value, root="result", max_depth=self.attempt.json_depth))
         except SerializationError as error:
             return Failure(envelopes.unserializable_result(error))
-        except Exception as error:
-            return Failure(envelopes.from_exception(error, max_depth=self.attempt.json_depth))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from django.db import close_old_connections, connections, reset_queries
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -16,6 +19,7 @@ def one_request() -> Iterator[None]:
     try:
         yield
     finally:
+        _drop_open_transactions()
         close_old_connections()
 
 
@@ -28,3 +32,13 @@ def refresh(using: str) -> None:
     connection = connections[using]
     if connection.errors_occurred or connection.settings_dict["CONN_MAX_AGE"] != 0:
         connection.close_if_unusable_or_obsolete()
+
+
+def _drop_open_transactions() -> None:
+    """What a handler leaves open would swallow the writes of the next one on this thread, and hold locks until then."""
+    for connection in connections.all(initialized_only=True):
+        if connection.in_atomic_block:
+            logger.warning("A handler left a transaction open on database %r; it is rolled back", connection.alias)
+            # A connection that is closed in a transaction stays unusable.
+            del connections[connection.alias]
+            connection.close()

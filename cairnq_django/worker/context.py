@@ -55,7 +55,7 @@ class _Context:
     @property
     def settled(self) -> bool:
         """Whether this handler settled its task already."""
-        return self._attempt.settled
+        return self._attempt.settled and not self._attempt.lost
 
     @property
     def lost_lease(self) -> bool:
@@ -73,9 +73,9 @@ class _Context:
         )
 
     def _settle(self, outcome: Success | Failure) -> None:
-        if not self._attempt.settled:
-            self._attempt.check_lease()
-            self._attempt.settle(outcome)
+        self._attempt.forget_what_rolled_back()
+        self._attempt.check_lease()
+        self._attempt.settle(outcome)
 
     def _submit(self, task: Any, payload: Any, options: dict[str, Any]) -> Task:
         self._attempt.check_lease()

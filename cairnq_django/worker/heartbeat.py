@@ -53,9 +53,9 @@ class Heartbeat:
 
     def _try_to_beat(self) -> bool:
         with self._lock:
-            held = {attempt.claim.lease: attempt for attempt in self._attempts}
-        # One that is settled or lost has no lease to renew; asking whether it is lost flags it if its time is up.
-        held = {lease: attempt for lease, attempt in held.items() if not attempt.settled and not attempt.lost}
+            attempts = list(self._attempts)
+        # Asking flags those whose time is up.
+        held = {attempt.claim.lease: attempt for attempt in attempts if attempt.needs_its_lease}
         try:
             refresh(self._using)
             sent_at = time.monotonic()

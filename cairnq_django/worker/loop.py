@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable
 from contextlib import ExitStack
 from functools import partial
+from heapq import heappop, heappush
 from typing import Any
 
 from .. import client, notify, waiting
@@ -69,9 +70,10 @@ class Loop:
         )
         self._hungry = True  # the latest claim took all it could, so there may be more
         self._next_poll = 0.0
+        self._retries: list[float] = []  # a heap: when those that this run left to do fall due
         self._next_recovery = 0.0
         self._drain_deadline: float | None = None  # None: not draining
-        self._reported = ""
+        self._reported: dict[str, str] = {}  # each phase's latest error, since the database last answered
 
     @property
     def hanging_calls(self) -> int:
@@ -92,12 +94,13 @@ class Loop:
                 except Exception as error:
                     self._report("loop", error)
                     self._take_in(self._inbox.wait(RETRY_PAUSE))
+        self._take_in(self._inbox.wait(0))
         logger.info("Worker %s ended", self.worker_id)
 
     def _turn(self) -> None:
         refresh(self._using)
-        self._settle()
         self._end_overdue_calls()
+        self._settle()
         if self._drain_deadline is not None:
             self._bound_the_drain(self._drain_deadline)
         elif self._inbox.stopped:
@@ -111,10 +114,15 @@ class Loop:
         return self._drain_deadline is not None and not self._calls and not len(self._settlement)
 
     def _settle(self) -> None:
-        for call in self._settlement.run():
+        settled = self._settlement.run()
+        for call in settled:
             self._heartbeat.remove([call.attempt])
             if call.attempt.retry_in is not None:
-                self._next_poll = min(self._next_poll, time.monotonic() + call.attempt.retry_in)
+                heappush(self._retries, time.monotonic() + call.attempt.retry_in)
+                self._next_poll = min(self._next_poll, self._retries[0])
+        if self._burst and settled and not self._calls:
+            # That may have been all; a burst does not wait for the next poll to see it.
+            self._next_poll = time.monotonic()
 
     def _end_overdue_calls(self) -> None:
         now = time.monotonic()
@@ -123,7 +131,6 @@ class Loop:
                 logger.warning("%s ran longer than %g s and is abandoned", call, call.max_run)
                 self._abandoned(call)
                 self._settlement.add(call)
-        self._settle()
         if len(self._hanging) >= self._options.concurrency and not self._inbox.stopped:
             logger.error("%d abandoned handlers do not end; this worker is to be replaced", len(self._hanging))
             self.worn_out = True
@@ -132,17 +139,21 @@ class Loop:
     def _claim_if_there_may_be_something(self) -> None:
         try:
             self._recover()
+        except Exception as error:
+            self._report("recover", error)
+            self._next_recovery = max(self._next_recovery, time.monotonic() + RETRY_PAUSE)
+        try:
             self._claim()
         except Exception as error:
             self._report("claim", error)
-            self._hungry = False
+            self._hungry = self._inbox.woken = False
             self._next_poll = time.monotonic() + RETRY_PAUSE
 
     def _recover(self) -> None:
         now = time.monotonic()
         if now >= self._next_recovery:
-            recovered = maintenance.recover(self._using)
             self._next_recovery = now + min(self._options.lease / 3, MAX_RECOVERY_INTERVAL)
+            recovered = maintenance.recover(self._using)
             if recovered:
                 logger.warning("%d tasks of workers that are gone are queued again", len(recovered))
                 self._announce_queued(task.queue for task in recovered)
@@ -161,17 +172,30 @@ class Loop:
             return
         self._inbox.woken = False
         claimed = claims.claim(self._using, draws, worker_id=self.worker_id, lease=self._options.lease)
-        self._reported = ""
+        self._reported.clear()
         self._hungry = len(claimed) >= sum(draw.limit for draw in draws)
         # Workers that were started together do not poll together for ever.
         self._next_poll = now + self._options.poll_interval * random.uniform(0.9, 1.0)
-        for claim in claimed:
-            self._start(claim, leased_at=now)
+        while self._retries and self._retries[0] <= now:
+            heappop(self._retries)
+        self._next_poll = min([self._next_poll, *self._retries[:1]])
+        self._start_all(claimed, leased_at=now)
         if self._burst and not claimed and not self._calls and not len(self._settlement) and not self._may_be_left():
             self._inbox.stop()
 
     def _may_be_left(self) -> bool:
         return read_model.runnable(self._using, self._options.queues, self._registry.names)
+
+    def _start_all(self, claimed: list[Claim], leased_at: float) -> None:
+        started = 0
+        try:
+            for claim in claimed:
+                self._start(claim, leased_at)
+                started += 1
+        except Exception:
+            # There may be no thread to be had.
+            settle.release(self._using, [claim.lease for claim in claimed[started:]])
+            raise
 
     def _start(self, claim: Claim, leased_at: float) -> None:
         definition = self._registry.get(claim.name)
@@ -186,13 +210,13 @@ class Loop:
         )
         max_run = definition.max_run if definition.max_run is not None else self._options.max_run
         call = Call(definition, attempt, _calling_side, max_run=max_run)
-        self._calls.add(call)
-        self._heartbeat.add([attempt])
         ended = partial(self._inbox.call_ended, call)
         if definition.is_async:
             call.stop = self._async_handlers.start(call.run_async, ended).cancel
         else:
             call.stop = self._threads.start(call.run, ended).abandon
+        self._calls.add(call)
+        self._heartbeat.add([attempt])
 
     def _take_in(self, ended: list[Call]) -> None:
         for call in ended:
@@ -252,9 +276,9 @@ class Loop:
 
     def _report(self, phase: str, error: BaseException) -> None:
         """Tell people of an error that the worker survived. Called from any of its threads."""
-        seen, self._reported = self._reported, f"{phase}: {error!r}"
+        told, self._reported[phase] = self._reported.get(phase), repr(error)
         # While a database is away the same error comes four times a second.
-        logger.error("%s failed: %s", phase, error, exc_info=error if seen != self._reported else None)
+        logger.error("%s failed: %s", phase, error, exc_info=error if told != repr(error) else None)
         for _, failure in worker_error.send_robust(type(self._sender), worker=self._sender, phase=phase, error=error):
             if isinstance(failure, Exception):
                 logger.error("A receiver of worker_error raised", exc_info=failure)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -65,7 +65,9 @@ class WorkerOptions:
 
 
 def _queues(queues: str | Sequence[str]) -> tuple[str, ...]:
-    names = (queues,) if isinstance(queues, str) else tuple(dict.fromkeys(queues))
+    if not isinstance(queues, Iterable):
+        raise TypeError(f"queues must be a queue's name or a list of them, got {type(queues).__name__}")
+    names = [text(name, "queues", maximum=QUEUE_LENGTH) for name in ([queues] if isinstance(queues, str) else queues)]
     if not names:
         raise ValueError("queues must name at least one queue")
-    return tuple(text(name, "queues", maximum=QUEUE_LENGTH) for name in names)
+    return tuple(dict.fromkeys(names))

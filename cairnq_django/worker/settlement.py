@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db import Error, InterfaceError, OperationalError, connections
 
 from .. import envelopes
 from ..envelopes import Envelope
@@ -59,14 +59,14 @@ class Settlement:
             call.settle()
         except LostLease as error:
             logger.warning("%s: its end is not recorded. %s", call, error)
-        except (DatabaseError, InterfaceError) as error:
+        except Exception as error:
             self._report("settle", error)
             return self._give_up(call, error)
         return True
 
-    def _give_up(self, call: Call, error: DatabaseError | InterfaceError) -> bool:
+    def _give_up(self, call: Call, error: Exception) -> bool:
         """Whether there is no point in trying again; if another outcome may be recorded, the call has that one now."""
-        if call.attempt.lost:
+        if call.attempt.expired:
             logger.error("%s: its end is not recorded, the database failed for longer than its lease", call)
             return True
         if self._may_pass(call, error):
@@ -78,11 +78,22 @@ class Settlement:
         call.outcome = Failure(_refused(call.outcome, error))
         return False
 
-    def _may_pass(self, call: Call, error: DatabaseError | InterfaceError) -> bool:
-        if is_conflict(error) or not connections[self._using].is_usable():
+    def _may_pass(self, call: Call, error: Exception) -> bool:
+        if is_conflict(error) or not self._database_is_well():
             return True
         self._refusals[call] = self._refusals.get(call, 0) + 1
         return isinstance(error, (OperationalError, InterfaceError)) and self._refusals[call] < MAX_TRIES
+
+    def _database_is_well(self) -> bool:
+        connection = connections[self._using]
+        try:
+            # A server may also break the connection over a statement that it does not take.
+            if connection.connection is None or not connection.is_usable():
+                connection.close()
+                connection.ensure_connection()
+            return connection.is_usable()
+        except Error:
+            return False
 
 
 def _refused(outcome: Success | Failure, error: Exception) -> Envelope:

@@ -27,4 +27,5 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         for stop_signal, handler in before.items():
-            signal.signal(stop_signal, handler)
+            # One that was not set from Python cannot be put back.
+            signal.signal(stop_signal, handler if handler is not None else signal.SIG_DFL)

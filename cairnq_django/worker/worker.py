@@ -64,16 +64,8 @@ class Worker:
         when no task of its queues and handlers is due, running here or waiting for its retry. Nothing that it started
         outlives it, except handlers that hang. Raises `RuntimeError` if it is running already.
         """
-        if not self._running.acquire(blocking=False):
-            raise RuntimeError(f"Worker {self.id} is running already; make another one to run two")
-        try:
-            loop = Loop(self, self.options, self.registry, self._inbox, burst=burst)
-            self.id, self.hanging, self.worn_out = loop.worker_id, 0, False
-            loop.run()
-            self.hanging, self.worn_out = loop.hanging_calls, loop.worn_out
-        finally:
-            self._inbox = Inbox()
-            self._running.release()
+        with self._alone():
+            self._run(burst)
 
     def serve(self, *, burst: bool = False) -> None:
         """`run()`, stopped by the first SIGINT or SIGTERM; a second one kills. In a process's main thread only."""
@@ -84,16 +76,17 @@ class Worker:
     def background(self) -> Iterator[Worker]:
         """Run in a thread of its own while the context lasts: for tests and for embedding. Leaves signals alone.
 
-        Raises on leaving what `run()` raised.
+        Raises on leaving what `run()` raised, and `RuntimeError` if it is running already.
         """
         failures: list[BaseException] = []
         thread = threading.Thread(target=self._run_in_thread, args=[failures], name="cairnq-worker", daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self.stop()
-            thread.join()
+        with self._alone():
+            thread.start()
+            try:
+                yield self
+            finally:
+                self.stop()
+                thread.join()
         if failures:
             raise failures[0]
 
@@ -101,9 +94,25 @@ class Worker:
         """Claim no more, and end when the running calls have. Safe in a signal handler and from any thread."""
         self._inbox.stop()
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        if not self._running.acquire(blocking=False):
+            raise RuntimeError(f"Worker {self.id} is running already; make another one to run two")
+        try:
+            yield
+        finally:
+            self._inbox = Inbox()
+            self._running.release()
+
+    def _run(self, burst: bool) -> None:
+        loop = Loop(self, self.options, self.registry, self._inbox, burst=burst)
+        self.id, self.hanging, self.worn_out = loop.worker_id, 0, False
+        loop.run()
+        self.hanging, self.worn_out = loop.hanging_calls, loop.worn_out
+
     def _run_in_thread(self, failures: list[BaseException]) -> None:
         try:
-            self.run()
+            self._run(burst=False)
         except BaseException as error:
             failures.append(error)
         finally:

@@ -1,0 +1,108 @@
+"""Tasks that submit tasks: who is whose child, what they take over, and how they wait for each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from cairnq_django import AsyncTaskContext, Registry, Task, TaskContext, get, submit
+from tests.workers import PATIENCE, quick, run, runs_workers
+
+pytestmark = runs_workers
+
+
+@pytest.fixture
+def registry() -> Registry:
+    registry = Registry()
+
+    @registry.task
+    def add(ctx: TaskContext, payload: list[int]) -> int:
+        return sum(payload)
+
+    @registry.task
+    def descend(ctx: TaskContext, levels: int) -> None:
+        if levels:
+            ctx.submit("descend", levels - 1)
+
+    @registry.task
+    async def descend_async(ctx: AsyncTaskContext, levels: int) -> None:
+        if levels:
+            await ctx.submit("descend_async", levels - 1)
+
+    return registry
+
+
+@pytest.mark.parametrize("name", ["descend", "descend_async"])
+def test_children_and_grandchildren_take_over_root_and_correlation_id(registry: Registry, name: str) -> None:
+    top = submit(name, 2, correlation_id="order-7")
+    run(registry)
+    child = Task.objects.get(parent_id=top.pk)
+    grandchild = Task.objects.get(parent_id=child.pk)
+    assert [task.root_id for task in (top, child, grandchild)] == [top.pk] * 3
+    assert [task.correlation_id for task in (top, child, grandchild)] == ["order-7"] * 3
+    assert not Task.objects.filter(parent_id=grandchild.pk).exists()
+
+
+def test_a_child_may_have_a_correlation_id_and_all_else_of_its_own(registry: Registry) -> None:
+    @registry.task
+    def work(ctx: TaskContext, payload: Any) -> str:
+        options = {"correlation_id": "its-own", "queue": "other", "key": "k", "priority": 3, "metadata": {"a": 1}}
+        return str(ctx.submit("child", {"x": 1}, **options).pk)
+
+    top = submit(work, correlation_id="order-7", queue="default")
+    run(registry)
+    child = get(get(top.pk).result)
+    assert (child.parent_id, child.root_id) == (top.pk, top.pk)
+    assert (child.correlation_id, child.queue, child.key, child.priority) == ("its-own", "other", "k", 3)
+    assert (child.payload, child.metadata) == ({"x": 1}, {"a": 1})
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_a_handler_may_wait_for_its_children(registry: Registry, kind: str) -> None:
+    @registry.task("sync")
+    def handler(ctx: TaskContext, payload: Any) -> list[int]:
+        children = [ctx.submit("add", [number, 1]) for number in range(3)]
+        forms = [children[0], children[1].pk, str(children[2].pk)]
+        return [ctx.wait(child, timeout=PATIENCE).result for child in forms]
+
+    @registry.task("async")
+    async def async_handler(ctx: AsyncTaskContext, payload: Any) -> list[int]:
+        children = [await ctx.submit("add", [number, 1]) for number in range(3)]
+        forms = [children[0], children[1].pk, str(children[2].pk)]
+        return [(await ctx.wait(child, timeout=PATIENCE)).result for child in forms]
+
+    task = submit(kind)
+    run(registry, concurrency=2)
+    assert get(task.pk).result == [1, 2, 3], get(task.pk).error
+
+
+def test_waiting_raises_what_wait_raises(registry: Registry) -> None:
+    @registry.task(max_attempts=1)
+    def work(ctx: TaskContext, payload: Any) -> None:
+        ctx.wait(ctx.submit("nobody's"), timeout=0.01)
+
+    task = submit(work)
+    run(registry)
+    assert get(task.pk).error["type"] == "cairnq_django.errors.TaskTimeout"
+
+
+def test_a_child_submitted_in_a_transaction_that_rolls_back_never_was(registry: Registry) -> None:
+    @registry.task(max_attempts=1)
+    def work(ctx: TaskContext, payload: Any) -> None:
+        with transaction.atomic():
+            ctx.submit("add", [1])
+            raise ValueError("rolled back")
+
+    task = submit(work)
+    run(registry)
+    assert get(task.pk).failed
+    assert Task.objects.count() == 1
+
+
+def test_a_burst_ends_when_the_children_have_ended_too(registry: Registry) -> None:
+    submit("descend", 5)
+    submit("descend_async", 5)
+    quick(registry, poll_interval=60).run(burst=True)
+    assert Task.objects.succeeded().count() == 12

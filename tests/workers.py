@@ -1,0 +1,174 @@
+"""Workers for tests, and what may befall them: lost leases, a database that is away or refuses what they write."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import OperationalError, connection
+
+from cairnq_django import Task, Worker, get
+from cairnq_django.clock import after
+from cairnq_django.signals import worker_error
+from tests.helpers import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cairnq_django import Registry
+
+#: For tests whose workers commit. Only these apps' tables are emptied afterwards, which takes half the time.
+runs_workers = pytest.mark.django_db(transaction=True, available_apps=["cairnq_django", "tests.app"])
+
+PATIENCE = 20.0  # seconds for what must happen; a machine under load may take long
+
+
+def quick(registry: Registry, **options: Any) -> Worker:
+    """A worker that looks for tasks often and retries them almost at once."""
+    return Worker(registry=registry, **{"poll_interval": 0.05, "retry_backoff": 0.01, **options})
+
+
+def run(registry: Registry, **options: Any) -> Worker:
+    """Run all there is to run, in this thread."""
+    worker = quick(registry, **options)
+    worker.run(burst=True)
+    return worker
+
+
+def wait_for(event: threading.Event) -> None:
+    """Wait for what must come."""
+    if not event.wait(PATIENCE):
+        raise AssertionError(f"did not come within {PATIENCE} s")
+
+
+def ended(task: Task) -> Task:
+    """The row of a task that must end."""
+    return eventually(lambda: _if(get(task.pk), "is_terminal"), PATIENCE, f"{task} has ended")
+
+
+def running(task: Task) -> Task:
+    """The row of a task that must be claimed."""
+    return eventually(lambda: _if(get(task.pk), "is_running"), PATIENCE, f"{task} is running")
+
+
+def _if(task: Task, predicate: str) -> Task | None:
+    return task if getattr(task, predicate) else None
+
+
+def attempts(task: Task) -> list[tuple[int, str, str]]:
+    """Number, outcome and error code of each attempt that did not succeed."""
+    return [(attempt.number, attempt.outcome, attempt.error["code"]) for attempt in task.attempts.all()]
+
+
+class Reports(list[tuple[str, BaseException]]):
+    """What was sent to `worker_error`: phases and errors."""
+
+    @property
+    def phases(self) -> set[str]:
+        return {phase for phase, _ in self}
+
+
+@contextmanager
+def reports() -> Iterator[Reports]:
+    """Collect what workers report while the context lasts."""
+    received = Reports()
+
+    def receive(phase: str, error: BaseException, **kwargs: Any) -> None:
+        received.append((phase, error))
+
+    worker_error.connect(receive)
+    try:
+        yield received
+    finally:
+        worker_error.disconnect(receive)
+
+
+def expire(task: Task) -> None:
+    """Let a running task's lease run out now."""
+    assert Task.objects.running().filter(pk=task.pk).update(lease_until=after(-0.001))
+
+
+@contextmanager
+def table_away() -> Iterator[None]:
+    """While the context lasts, every statement about tasks fails at once."""
+    table = Task._meta.db_table
+    _execute(f"ALTER TABLE {table} RENAME TO {table}_away")
+    try:
+        yield
+    finally:
+        _execute(f"ALTER TABLE {table}_away RENAME TO {table}")
+
+
+@contextmanager
+def database_away() -> Iterator[None]:
+    """While the context lasts, no thread but this one has a connection or gets one; on SQLite, the table is away."""
+    if connection.vendor == "sqlite":
+        with table_away():
+            yield
+        return
+    connection.ensure_connection()
+    settings = connection.settings_dict  # of all threads
+    port = settings["PORT"]
+    settings["PORT"] = "1"
+    try:
+        kill_other_connections()
+        yield
+    finally:
+        settings["PORT"] = port
+
+
+def kill_other_connections() -> None:
+    """Have the server end all connections to this database but this thread's."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            return
+        cursor.execute("SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()")
+        for (process,) in cursor.fetchall():
+            with suppress(OperationalError):  # it has ended by itself
+                cursor.execute(f"KILL {process}")
+
+
+@contextmanager
+def database_refusing(word: str, column: str) -> Iterator[None]:
+    """While the context lasts, the database refuses to update a task whose `column` would hold `word`."""
+    table = Task._meta.db_table
+    for statement in _REFUSING[connection.vendor]:
+        _execute(statement.format(table=table, column=column, word=word))
+    try:
+        yield
+    finally:
+        for statement in _REFUSING_NO_MORE[connection.vendor]:
+            _execute(statement.format(table=table))
+
+
+_REFUSING = {
+    "sqlite": [
+        "CREATE TRIGGER refuse BEFORE UPDATE ON {table} WHEN NEW.{column} LIKE '%{word}%' "
+        "BEGIN SELECT RAISE(ABORT, 'not this'); END"
+    ],
+    "postgresql": [
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not this''; END'",
+        "CREATE TRIGGER refuse BEFORE UPDATE ON {table} FOR EACH ROW "
+        "WHEN (NEW.{column}::text LIKE '%{word}%') EXECUTE FUNCTION refuse()",
+    ],
+    "mysql": [
+        "CREATE TRIGGER refuse BEFORE UPDATE ON {table} FOR EACH ROW IF NEW.{column} LIKE '%{word}%' "
+        "THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'not this'; END IF"
+    ],
+}
+_REFUSING_NO_MORE = {
+    "sqlite": ["DROP TRIGGER refuse"],
+    "postgresql": ["DROP TRIGGER refuse ON {table}", "DROP FUNCTION refuse"],
+    "mysql": ["DROP TRIGGER refuse"],
+}
+
+
+def _execute(statement: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
