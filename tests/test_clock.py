@@ -88,7 +88,7 @@ def _session_in_india() -> Iterator[None]:
 @pytest.mark.usefixtures("_session_in_india")
 def test_a_session_s_time_zone_does_not_matter() -> None:
     assert abs(read(now=Now())["now"] - datetime.now(timezone.utc)) < NEAR
-    (task,) = submit(DB, [new_task()], Conflict.REUSE)
+    (task,) = submit(DB, [new_task()], Conflict.REUSE).tasks
     assert abs(task.created_at - datetime.now(timezone.utc)) < NEAR
     assert task.created_at == task.run_at == task.updated_at
     delayed = TaskFactory(delayed=True)
@@ -111,7 +111,7 @@ def test_the_host_s_clock_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
     wrong = datetime(2001, 1, 1, tzinfo=timezone.utc)
     monkeypatch.setattr("django.utils.timezone.now", lambda: wrong)
     monkeypatch.setattr("time.time", wrong.timestamp)
-    (task,) = submit(DB, [new_task()], Conflict.REUSE)
+    (task,) = submit(DB, [new_task()], Conflict.REUSE).tasks
     claim(DB, [Draw(("default",), ("work",), 1)], worker_id="worker-1", lease=30)
     task.refresh()
     assert task.created_at <= task.started_at <= task.lease_until

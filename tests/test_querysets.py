@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cairnq_django.clock import after
+from cairnq_django.ids import new_task_id
 from cairnq_django.models import Task
 from tests.factories import WORKER, TaskFactory
 
@@ -46,9 +47,10 @@ def test_questions_can_be_put_together(tasks: dict[str, Task]) -> None:
 def test_claim_order_is_priority_then_due_time_then_age() -> None:
     last = TaskFactory(priority=-1, run_at=after(-60))
     first = TaskFactory(priority=1)
-    twins = [TaskFactory(run_at=first.run_at) for _ in range(3)]
+    ids = [new_task_id() for _ in range(3)]
+    twins = [TaskFactory(id=pk, run_at=first.run_at) for pk in reversed(ids)]
     earlier = TaskFactory(run_at=after(-60))
-    assert list(Task.objects.in_claim_order()) == [first, earlier, *twins, last]
+    assert list(Task.objects.in_claim_order()) == [first, earlier, *reversed(twins), last]
 
 
 def test_a_lease_finds_the_task_it_holds_and_no_other() -> None:

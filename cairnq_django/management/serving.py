@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import threading
 from typing import Any
 
 from django import get_version
 from django.apps import apps
 from django.core.management.base import CommandError, OutputWrapper
 from django.db import OperationalError, connections
-from django.utils import autoreload as reloader
 
 from .. import __version__
 from ..models import Task
 from ..registry import Registry, default_registry
 from ..store.engine import task_database
 from ..worker.worker import Worker
+from .reloading import run_with_reloader
 
 
 def serve(out: OutputWrapper, *, burst: bool, autoreload: bool, **options: Any) -> None:
@@ -29,12 +28,18 @@ def serve(out: OutputWrapper, *, burst: bool, autoreload: bool, **options: Any) 
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
     refuse_without_tables()
-    if autoreload:
-        _serve_and_reload(out, worker, burst)
-    else:
+
+    def say() -> None:
         out.write(banner(worker))
+        out.flush()
+
+    if autoreload:
+        status = run_with_reloader(worker, on_start=say)
+    else:
+        say()
         worker.serve(burst=burst)
-    _end_process(worker)
+        status = 1 if worker.worn_out else 0
+    _end_process(worker, status)
 
 
 def refuse_without_handlers(registry: Registry) -> None:
@@ -66,7 +71,7 @@ def banner(worker: Worker) -> str:
     handlers = sorted(worker.registry, key=lambda definition: definition.name)
     lines = [
         f"cairnq-django {__version__} on Django {get_version()}, process {os.getpid()}",
-        f"  database      {connection.alias}: {connection.display_name} {_shown_name(connection)}",
+        f"  database      {connection.alias}: {_product(connection)} {_shown_name(connection)}",
         f"  queues        {', '.join(options.queues)}",
         f"  handlers      {', '.join(f'{handler.name} ({handler.queue})' for handler in handlers)}",
         f"  concurrency   {options.concurrency} calls, claiming up to {options.claim_batch} at once",
@@ -83,6 +88,14 @@ def banner(worker: Worker) -> str:
     return "\n".join(lines)
 
 
+def _product(connection: Any) -> str:
+    try:
+        return str(connection.display_name)
+    except OperationalError:
+        # Only a MySQL server that answers says whether it is MariaDB.
+        return str(connection.vendor)
+
+
 def _shown_name(connection: Any) -> str:
     settings = connection.settings_dict
     server = f" at {settings['HOST']}" if settings["HOST"] else ""
@@ -93,30 +106,7 @@ def _limit(what: str, seconds: float | None) -> str:
     return f"{what} {seconds:g} s" if seconds is not None else f"{what} without limit"
 
 
-def _serve_and_reload(out: OutputWrapper, worker: Worker, burst: bool) -> None:
-    """Run under Django's reloader; before it replaces the process, what runs in the worker ends."""
-    ended = threading.Event()
-    ended.set()
-
-    def main() -> None:
-        ended.clear()
-        try:
-            out.write(banner(worker))
-            worker.run(burst=burst)
-        finally:
-            connections.close_all()
-            ended.set()
-
-    try:
-        # Leaves with SystemExit when a file has changed.
-        reloader.run_with_reloader(main)
-    finally:
-        worker.stop()
-        ended.wait()
-
-
-def _end_process(worker: Worker) -> None:
-    status = 1 if worker.worn_out else 0
+def _end_process(worker: Worker, status: int) -> None:
     if worker.hanging:
         # Python would wait for threads of handlers that do not end.
         logging.shutdown()
@@ -124,4 +114,4 @@ def _end_process(worker: Worker) -> None:
         sys.stderr.flush()
         os._exit(status)
     if status:
-        raise CommandError("Too many handlers hang; start another worker", returncode=status)
+        sys.exit(status)

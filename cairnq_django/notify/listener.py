@@ -9,8 +9,8 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +21,9 @@ from .channels import Channel
 logger = logging.getLogger(__name__)
 
 LINGER = 0.25  # seconds that the connection stays for the next subscriber
-ECHO_TIMEOUT = 5.0  # seconds in which a listener must hear itself
-ECHO_INTERVAL = 60.0  # seconds between two checks that it still does
+CLOSE_TIMEOUT = 5.0  # seconds that the thread has to end in when it is told to
+ECHO_TIMEOUT = 5.0  # seconds in which a listener must hear what another connection sends to it
+ECHO_INTERVAL = 60.0  # seconds between two checks that it does
 RECONNECT_FIRST, RECONNECT_MAX = 0.25, 15.0  # seconds before the next try after a loss, doubling
 
 
@@ -51,7 +52,9 @@ class Listener:
         self._unused_since = 0.0
         self._hearing = threading.Event()
         self._echo_channel = f"cairnq_echo_{uuid.uuid4().hex}"
-        self._echoed = False
+        self._echoed = False  # this and the next two for the thread alone
+        self._reported = False  # that it is cut off; until it hears again
+        self._pause = RECONNECT_FIRST
         self._nudged, self._nudge = socket.socketpair()
         self._nudged.setblocking(False)
         self._nudge.setblocking(False)
@@ -60,8 +63,7 @@ class Listener:
         with self._lock:
             self._subscriptions.append(subscription)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=f"cairnq-listener-{self._using}", daemon=True)
-                self._thread.start()
+                self._thread = self._start_thread()
 
     def remove(self, subscription: Subscription) -> None:
         with self._lock:
@@ -76,74 +78,108 @@ class Listener:
             self._unused_since = -LINGER
         if thread is not None:
             self._interrupt()
-            thread.join(ECHO_TIMEOUT)
+            thread.join(CLOSE_TIMEOUT)
 
     def wait_until_hearing(self, timeout: float) -> bool:
         """Wait up to `timeout` seconds for notifications to arrive here, and return whether they do."""
         return self._hearing.wait(timeout)
 
+    def forget(self) -> None:
+        """Let go of what a forked process has of its parent's listener."""
+        self._nudged.close()
+        self._nudge.close()
+
+    def _start_thread(self) -> threading.Thread | None:
+        thread = threading.Thread(target=self._run, name=f"cairnq-listener-{self._using}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # The process has no thread to spare, or is about to end.
+            logger.warning("No wake-ups from database %r, polling instead: %s", self._using, error)
+            return None
+        return thread
+
     def _run(self) -> None:
-        pause, reported = RECONNECT_FIRST, False
+        # Ends nowhere else, and touches nothing after it: from then on there may be another thread.
         while not self._over():
             try:
-                with self._connect() as connection:
-                    self._check_echo(connection)
-                    self._hearing.set()
-                    pause, reported = RECONNECT_FIRST, False
-                    self._wake_all()
-                    self._hear(connection)
+                self._listen()
             except Exception as error:
-                if not reported:
-                    self._report(error)
-                reported = True
-                self._wait(None, pause)
-                pause = min(pause * 2, RECONNECT_MAX)
+                self._report_once(error)
+                self._rest(ECHO_INTERVAL if isinstance(error, Deaf) else self._pause)
+                self._pause = min(self._pause * 2, RECONNECT_MAX)
+
+    def _listen(self) -> None:
+        with closing(self._connect()) as connection:
+            connection.execute(f"LISTEN {self._echo_channel}")
+            if not _is_direct(connection):
+                self._check_echo(connection)
+            # It is idle by nature.
+            connection.execute("SET idle_session_timeout = 0")
+            for channel in Channel:
+                connection.execute(f"LISTEN {channel.value}")
+            self._pause, self._reported = RECONNECT_FIRST, False
+            self._hearing.set()
+            try:
+                self._wake(self._current())
+                self._hear(connection)
             finally:
                 self._hearing.clear()
 
     def _over(self) -> bool:
         with self._lock:
-            over = not self._subscriptions and time.monotonic() - self._unused_since >= LINGER
+            over = self._is_unused()
             if over:
                 self._thread = None
             return over
 
+    def _is_unused(self) -> bool:
+        return not self._subscriptions and time.monotonic() - self._unused_since >= LINGER
+
     def _connect(self) -> Any:
         wrapper: Any = connections.create_connection(self._using)
-        connection = wrapper.Database.connect(**{**wrapper.get_connection_params(), "autocommit": True})
-        connection.add_notify_handler(lambda notice: self._heard(notice.channel, notice.payload))
-        for channel in (*Channel, self._echo_channel):
-            connection.execute(f"LISTEN {channel.value if isinstance(channel, Channel) else channel}")
-        return connection
+        return wrapper.Database.connect(**{**wrapper.get_connection_params(), "autocommit": True})
 
     def _hear(self, connection: Any) -> None:
-        checked = time.monotonic()
-        while not self._over():
-            patience = ECHO_INTERVAL if self._subscriptions else LINGER
-            self._wait(connection, patience)
-            if time.monotonic() - checked >= ECHO_INTERVAL:
+        next_check = time.monotonic() + ECHO_INTERVAL
+        while not self._is_unused():
+            self._wait(connection, next_check)
+            if time.monotonic() >= next_check:
                 self._check_echo(connection)
-                checked = time.monotonic()
+                next_check = time.monotonic() + ECHO_INTERVAL
 
     def _check_echo(self, connection: Any) -> None:
+        """Raises `Deaf` unless `connection` brings what another one sends.
+
+        What it sent itself a pooler would hand back to it, and lose what comes while it waits.
+        """
         self._echoed = False
-        connection.execute(f"NOTIFY {self._echo_channel}")
+        with closing(self._connect()) as other:
+            other.execute(f"NOTIFY {self._echo_channel}")
         deadline = time.monotonic() + ECHO_TIMEOUT
-        while not self._echoed:
+        while not self._echoed and not self._is_unused():
             if time.monotonic() >= deadline:
                 raise Deaf(
                     "LISTEN was accepted but no notification arrives. Behind PgBouncer in transaction mode there is "
                     "none to be had: the worker polls, or give it a direct connection"
                 )
-            self._wait(connection, deadline - time.monotonic())
+            self._wait(connection, deadline)
 
-    def _wait(self, connection: Any, timeout: float) -> None:
-        """Sleep until something arrives, someone interrupts or `timeout` seconds passed; hear what arrived."""
+    def _rest(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self._is_unused() and time.monotonic() < deadline:
+            self._wait(None, deadline)
+
+    def _wait(self, connection: Any, deadline: float) -> None:
+        """Sleep until something arrives, someone interrupts or `deadline` has come; hear what arrived."""
+        patience = deadline - time.monotonic()
+        if not self._subscriptions:
+            patience = min(patience, LINGER)
         with selectors.DefaultSelector() as selector:
             selector.register(self._nudged, selectors.EVENT_READ)
             if connection is not None:
                 selector.register(connection.fileno(), selectors.EVENT_READ)
-            selector.select(max(timeout, 0))
+            selector.select(max(patience, 0))
         with suppress(BlockingIOError):
             self._nudged.recv(4096)
         if connection is not None:
@@ -154,38 +190,67 @@ class Listener:
     def _heard(self, channel: str, payload: str) -> None:
         if channel == self._echo_channel:
             self._echoed = True
-        for subscription in self._current():
-            if subscription.channel.value == channel and payload in subscription.payloads:
+        self._wake(
+            subscription
+            for subscription in self._current()
+            if subscription.channel.value == channel and payload in subscription.payloads
+        )
+
+    def _wake(self, subscriptions: Iterable[Subscription]) -> None:
+        for subscription in subscriptions:
+            try:
                 subscription.wake()
+            except Exception:
+                # It has gone meanwhile, and its event loop with it.
+                logger.debug("Could not wake a subscriber", exc_info=True)
 
-    def _wake_all(self) -> None:
-        for subscription in self._current():
-            subscription.wake()
-
-    def _report(self, error: Exception) -> None:
-        logger.warning("Wake-ups from database %r are cut off, falling back to polling: %s", self._using, error)
-        for subscription in self._current():
-            if subscription.report is not None:
-                subscription.report(error)
+    def _report_once(self, error: Exception) -> None:
+        if self._reported:
+            return
+        self._reported = True
+        reports = [subscription.report for subscription in self._current() if subscription.report is not None]
+        for report in reports:
+            report(error)
+        if not reports:
+            logger.warning("Wake-ups from database %r are cut off, falling back to polling: %s", self._using, error)
 
     def _current(self) -> list[Subscription]:
         with self._lock:
             return list(self._subscriptions)
 
     def _interrupt(self) -> None:
-        # If it would block, enough nudges are on their way.
-        with suppress(BlockingIOError):
+        # If it would block, enough nudges are on their way; if it is closed, this is a forked process.
+        with suppress(OSError):
             self._nudge.send(b".")
 
 
+def _is_direct(connection: Any) -> bool:
+    """Whether no pooler stands between; one tells its clients process ids of its own."""
+    (backend_pid,) = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return bool(backend_pid == connection.info.backend_pid)
+
+
 _listeners_lock = threading.Lock()  # guards _listeners
-_listeners: dict[tuple[int, str], Listener] = {}
+_listeners: dict[str, Listener] = {}
 
 
 def listener_of_this_process(using: str) -> Listener:
     """The listener for a database alias; a forked process makes its own."""
     with _listeners_lock:
-        process = (os.getpid(), using)
-        if process not in _listeners:
-            _listeners[process] = Listener(using)
-        return _listeners[process]
+        if using not in _listeners:
+            _listeners[using] = Listener(using)
+        return _listeners[using]
+
+
+def _start_afresh() -> None:
+    """In a forked process: neither the threads of its parent live here, nor may it use their connections."""
+    global _listeners_lock
+    # Someone may hold the parent's at this moment, for ever as seen from here.
+    _listeners_lock = threading.Lock()
+    for listener in _listeners.values():
+        listener.forget()
+    _listeners.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_afresh)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import Error, connections, transaction
 
@@ -13,8 +14,6 @@ from .channels import Channel
 from .listener import Subscription, listener_of_this_process
 
 logger = logging.getLogger(__name__)
-
-MERGED_WITHIN = 8  # of a transaction's latest hooks, among which an announcement finds one to join
 
 
 def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:

@@ -11,6 +11,7 @@ from django.db.models import Q
 from ..clock import Now, after
 from ..envelopes import lease_expired
 from ..models import Task, TaskAttempt, TaskKey
+from ..querysets import TaskQuerySet
 from ..statuses import TERMINAL, AttemptOutcome, TaskStatus
 from . import states
 from .engine import in_transaction
@@ -44,12 +45,14 @@ def purge(
     over = Q(status__in=statuses, completed_at__lte=after(-older_than))
     over &= Q(queue=queue) if queue is not None else Q()
     over &= Q(name=name) if name is not None else Q()
+    tasks = Task.objects.using(using).filter(over)
     purged = 0
     while limit is None or purged < limit:
         batch = PURGE_BATCH if limit is None else min(PURGE_BATCH, limit - purged)
-        found, deleted = in_transaction(using, lambda batch=batch: _purge(using, statuses, over, batch))  # type: ignore[misc]
+        found = _longest_ended(tasks, statuses, batch)
+        deleted = in_transaction(using, lambda found=found: _delete(using, tasks, found)) if found else 0  # type: ignore[misc]
         purged += deleted
-        if found < batch or not deleted:
+        if len(found) < batch or not deleted:
             break
     return purged
 
@@ -74,14 +77,16 @@ def _recover(using: str, limit: int) -> list[Task]:
     return requeued
 
 
-def _purge(using: str, statuses: Sequence[TaskStatus], over: Q, limit: int) -> tuple[int, int]:
-    """Delete one batch; return how many tasks were found and how many of them were free to be deleted."""
-    tasks = Task.objects.using(using).filter(over)
+def _longest_ended(tasks: TaskQuerySet, statuses: Sequence[TaskStatus], limit: int) -> list[UUID]:
     ended: list[tuple[Any, UUID]] = []
     for status in statuses:
         # Status by status, each in the order of the index: over several at once the database would sort all there are.
         ended += tasks.filter(status=status).order_by("completed_at").values_list("completed_at", "pk")[:limit]
-    found = [pk for _, pk in sorted(ended)[:limit]]
+    return [pk for _, pk in sorted(ended)[:limit]]
+
+
+def _delete(using: str, tasks: TaskQuerySet, found: Sequence[UUID]) -> int:
+    """Delete those of `tasks` that were found and are free; return how many that were."""
     keyed = TaskKey.objects.using(using).filter(task__in=found)
     # Keys are locked before tasks. One that someone holds is about to be retried or replaced: its task stays.
     free_keys = list(keyed.select_for_update(skip_locked=True).values_list("pk", "task_id"))
@@ -90,4 +95,4 @@ def _purge(using: str, statuses: Sequence[TaskStatus], over: Q, limit: int) -> t
     TaskKey.objects.using(using).filter(task__in=free)._raw_delete(using)
     TaskAttempt.objects.using(using).filter(task__in=free)._raw_delete(using)
     Task.objects.using(using).filter(pk__in=free)._raw_delete(using)
-    return len(found), len(free)
+    return len(free)

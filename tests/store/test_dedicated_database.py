@@ -76,7 +76,7 @@ def test_a_task_lives_its_whole_life_there() -> None:
 def test_every_strategy_and_recovery_work_there() -> None:
     task = TaskFactory(key="order:7")
     with pytest.raises(AlreadyExists):
-        submit(ROUTED, [new_task(key="order:7")], Conflict.REJECT).tasks
+        submit(ROUTED, [new_task(key="order:7")], Conflict.REJECT)
     (replacement,) = submit(ROUTED, [new_task(key="order:7")], Conflict.REPLACE).tasks
     assert task.refresh().canceled
     assert Task.objects.by_key("order:7").get() == replacement
@@ -106,7 +106,7 @@ def test_many_submits_of_one_key_at_once_make_one_task_there() -> None:
 
 
 def test_workers_claim_each_task_once_there() -> None:
-    submit(ROUTED, [new_task() for _ in range(30)], Conflict.REUSE).tasks
+    submit(ROUTED, [new_task() for _ in range(30)], Conflict.REUSE)
     claimed = [task.lease for tasks in in_threads(4, lambda n: claim_all()) for task in tasks]
     claimed += [task.lease for task in claim_all()]
     assert len(claimed) == len(set(claimed)) == 30

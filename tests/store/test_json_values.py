@@ -69,7 +69,7 @@ def typed(value: Any) -> Any:
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
 def test_a_payload_and_metadata_come_back_equal(value: Any) -> None:
-    submit(DB, [new_task(payload=value, metadata={"value": value})], Conflict.REUSE).tasks
+    submit(DB, [new_task(payload=value, metadata={"value": value})], Conflict.REUSE)
     (claimed,) = claim(DB, [Draw(("default",), ("work",), 1)], worker_id="worker-1", lease=30)
     task = Task.objects.get()
     assert typed(claimed.payload) == typed(task.payload) == typed(value)
@@ -96,7 +96,7 @@ def nested(depth: int) -> Any:
 def test_nesting_comes_back_equal_down_to_what_the_database_takes() -> None:
     depth = json_depth(DB)
     value = normalize(nested(depth), max_depth=depth)
-    submit(DB, [new_task(payload=value)], Conflict.REUSE).tasks
+    submit(DB, [new_task(payload=value)], Conflict.REUSE)
     (claimed,) = claim(DB, [Draw(("default",), ("work",), 1)], worker_id="worker-1", lease=30)
     assert claimed.payload == value
     complete(DB, claimed.lease, value)
@@ -114,7 +114,7 @@ def test_error_details_are_nested_as_deep_as_their_envelope_may_be() -> None:
     "value", ["x" * 1_000_000, "\U0001f600" * 250_000, list(range(150_000))], ids=["text", "emoji", "numbers"]
 )
 def test_a_megabyte_comes_back_equal(value: Any) -> None:
-    submit(DB, [new_task(payload=value)], Conflict.REUSE).tasks
+    submit(DB, [new_task(payload=value)], Conflict.REUSE)
     (claimed,) = claim(DB, [Draw(("default",), ("work",), 1)], worker_id="worker-1", lease=30)
     assert claimed.payload == value
     complete(DB, claimed.lease, value)

@@ -145,7 +145,7 @@ def test_a_rejected_batch_writes_nothing() -> None:
     task = TaskFactory(key="order:7")
     batch = [new_task(key=key) for key in ("order:6", "order:7", None, "order:8")]
     with pytest.raises(AlreadyExists):
-        submit(DB, batch, Conflict.REJECT).tasks
+        submit(DB, batch, Conflict.REJECT)
     assert Task.objects.get() == task
     assert TaskKey.objects.get().task == task
 
@@ -163,7 +163,7 @@ def test_a_key_that_stands_twice_in_a_batch_meets_itself() -> None:
     assert first is second is batch[0]
     assert Task.objects.get().payload == 0
     with pytest.raises(AlreadyExists):
-        submit(DB, [new_task(key="order:8") for _ in range(2)], Conflict.REJECT).tasks
+        submit(DB, [new_task(key="order:8") for _ in range(2)], Conflict.REJECT)
 
 
 def test_a_batch_of_keys_takes_a_few_statements_however_many_they_are() -> None:

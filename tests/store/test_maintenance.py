@@ -21,7 +21,7 @@ from cairnq_django.store.settle import complete, fail
 from cairnq_django.store.submit import Conflict, submit
 from tests.factories import TaskFactory, an_error, new_task
 from tests.helpers import in_threads
-from tests.store.sessions import another_transaction, in_another_session, locks_rows, row
+from tests.store.sessions import another_transaction, in_another_session, locks_rows, row, statements
 
 pytestmark = pytest.mark.django_db
 
@@ -165,6 +165,13 @@ def test_purge_works_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
         ended(61)
     assert purge(DB, older_than=60, limit=7) == 7
     assert purge(DB, older_than=60) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_purge_of_nothing_takes_no_lock() -> None:
+    ended(50)
+    sent = statements(lambda: purge(DB, older_than=60))
+    assert [sql.split()[0] for sql in sent] == ["SELECT"] * 3
 
 
 def test_purge_of_more_than_a_batch() -> None:

@@ -59,8 +59,13 @@ class Command(BaseCommand):
             metavar="SECONDS",
             help="After a signal, give back what still runs after this time (no limit).",
         )
-        option("--burst", action="store_true", help="Exit when nothing is left to run.")
-        option("--autoreload", action="store_true", help="Restart when code changes; what runs ends first.")
+        ending = parser.add_mutually_exclusive_group().add_argument
+        ending("--burst", action="store_true", help="Exit when nothing is left to run.")
+        ending("--autoreload", action="store_true", help="Restart when code changes; what runs ends first.")
+
+    def check(self, *args: Any, **kwargs: Any) -> None:
+        # A database that is away, perhaps one that the queue is not even in, does not keep a worker from starting.
+        super().check(*args, **{"databases": [], **kwargs})
 
     def handle(self, **options: Any) -> None:
         serve(self.stdout, **{name: options[name] for name in _OPTIONS})

@@ -1,0 +1,94 @@
+"""Restart a worker's process when its code changes, after what it was running has ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import cast
+
+from django.db import connections
+from django.utils import autoreload
+
+from ..worker.shutdown import STOP_SIGNALS
+from ..worker.worker import Worker
+
+RESTART = 3  # the exit status with which a process under Django's reloader asks to be started again
+
+
+def run_with_reloader(worker: Worker, on_start: Callable[[], None]) -> int:
+    """Run `worker` in a process within this one, again each time code has changed, and return the exit status.
+
+    The first SIGINT or SIGTERM lets the running calls end, as without the reloader; a second one kills.
+    """
+    if os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) == "true":
+        return _run_until_code_changes(worker, on_start)
+    connections.close_all()
+    return _keep_running()
+
+
+def _keep_running() -> int:
+    """The outer process. Django's own would kill the inner one at the first signal."""
+    signals = []
+    inner: subprocess.Popen[bytes] | None = None
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        signals.append(number)
+        if inner is not None and len(signals) == 1:
+            inner.terminate()
+        elif inner is not None:
+            inner.kill()
+
+    _handle_stop_signals(pass_on)
+    status = RESTART
+    while status == RESTART and not signals:
+        inner = subprocess.Popen(
+            autoreload.get_child_arguments(), env={**os.environ, autoreload.DJANGO_AUTORELOAD_ENV: "true"}
+        )
+        if signals:
+            inner.terminate()
+        status = inner.wait()
+    if status == RESTART:
+        return 0
+    return status if status >= 0 else 128 - status
+
+
+def _run_until_code_changes(worker: Worker, on_start: Callable[[], None]) -> int:
+    """The inner process: the worker in a thread, the reloader in the main one."""
+    reloader = autoreload.get_reloader()
+    ended = threading.Event()
+    ended.set()
+
+    def run() -> None:
+        ended.clear()
+        try:
+            on_start()
+            worker.run()
+        finally:
+            connections.close_all()
+            ended.set()
+        if worker.worn_out:
+            os._exit(RESTART)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        # Any number of times: a terminal's Ctrl-C arrives here, and once more from the outer process.
+        worker.stop()
+        reloader.stop()
+
+    _handle_stop_signals(stop)
+    status = 0
+    try:
+        autoreload.start_django(reloader, run)
+    except SystemExit as changed:
+        status = cast("int", changed.code)
+    worker.stop()
+    ended.wait()
+    return status
+
+
+def _handle_stop_signals(handler: Callable[[int, FrameType | None], None]) -> None:
+    for number in STOP_SIGNALS:
+        signal.signal(number, handler)

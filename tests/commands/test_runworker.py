@@ -1,0 +1,139 @@
+"""`runworker` hands its options to a worker, and says what it will do."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import TYPE_CHECKING
+
+import pytest
+from django.core.management import CommandError, call_command, get_commands, load_command_class
+from django.db import connection
+
+from cairnq_django import submit
+from tests.app.tasks import write_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_django.fixtures import SettingsWrapper
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def banner_of(*arguments: str, command: str = "runworker") -> dict[str, str]:
+    """Run until nothing is left, and return what the banner says, by its headings."""
+    out = StringIO()
+    call_command(command, "--burst", *arguments, stdout=out)
+    rows = (line.split(maxsplit=1) for line in out.getvalue().splitlines() if line.startswith("  "))
+    return {row[0]: row[1] for row in rows}
+
+
+@pytest.mark.parametrize("command", ["runworker", "cairnq_worker"])
+def test_a_burst_runs_what_is_due(command: str, tmp_path: Path) -> None:
+    task = submit(write_line, {"file": str(tmp_path / "lines")})
+    call_command(command, "--burst", stdout=StringIO())
+    assert task.refresh().succeeded
+
+
+def test_both_names_take_the_same_options() -> None:
+    commands = [load_command_class(get_commands()[name], name) for name in ("runworker", "cairnq_worker")]
+    usages = [command.create_parser("manage.py", "worker").format_help() for command in commands]
+    assert usages[0] == usages[1]
+
+
+def test_the_banner_says_what_starts() -> None:
+    banner = banner_of()
+    assert banner.keys() == {
+        "database",
+        "queues",
+        "handlers",
+        "concurrency",
+        "lease",
+        "polling",
+        "retries",
+        "limits",
+    }
+    assert banner["database"].startswith(f"default: {connection.display_name} {connection.settings_dict['NAME']}")
+    assert banner["queues"] == "default"
+    assert "write_line (default)" in banner["handlers"].split(", ")
+    assert banner["concurrency"] == "8 calls, claiming up to 8 at once"
+    assert banner["lease"] == "30 s, a heartbeat every 10 s"
+    assert banner["polling"] == "every 1 s"
+    assert banner["retries"] == "after 1 s, doubling up to 30 s"
+    assert banner["limits"] == "run without limit, drain without limit"
+
+
+def test_the_banner_shows_no_password() -> None:
+    out = StringIO()
+    call_command("runworker", "--burst", stdout=out)
+    password = connection.settings_dict["PASSWORD"]
+    assert not password or password not in out.getvalue()
+
+
+def test_every_option_reaches_the_worker() -> None:
+    banner = banner_of(
+        "--concurrency=3",
+        "--claim-batch=2",
+        "--lease=12",
+        "--heartbeat-interval=5",
+        "--poll-interval=0.5",
+        "--retry-backoff=2",
+        "--retry-backoff-max=60",
+        "--max-run=90",
+        "--drain-timeout=20",
+    )
+    assert banner["concurrency"] == "3 calls, claiming up to 2 at once"
+    assert banner["lease"] == "12 s, a heartbeat every 5 s"
+    assert banner["polling"] == "every 0.5 s"
+    assert banner["retries"] == "after 2 s, doubling up to 60 s"
+    assert banner["limits"] == "run 90 s, drain 20 s"
+
+
+def test_what_is_not_given_comes_from_the_settings(settings: SettingsWrapper) -> None:
+    settings.CAIRNQ = {"QUEUES": ["mail", "default"], "CONCURRENCY": 2, "LEASE": 60, "DRAIN_TIMEOUT": 5}
+    banner = banner_of("--lease=45")
+    assert banner["queues"] == "mail, default"
+    assert banner["concurrency"] == "2 calls, claiming up to 2 at once"
+    assert banner["lease"] == "45 s, a heartbeat every 15 s"
+    assert banner["limits"] == "run without limit, drain 5 s"
+
+
+def test_queues_are_named_one_by_one(tmp_path: Path) -> None:
+    payload = {"file": str(tmp_path / "lines")}
+    mail, reports, other = (submit(write_line, payload, queue=queue) for queue in ("mail", "reports", "other"))
+
+    banner = banner_of("--queue=mail", "--queue", "reports")
+
+    assert banner["queues"] == "mail, reports"
+    assert mail.refresh().succeeded
+    assert reports.refresh().succeeded
+    assert other.refresh().is_queued
+
+
+def test_handlers_whose_queue_is_not_served_are_pointed_out() -> None:
+    assert "not" not in banner_of()
+    assert "write_line (default)" in banner_of("--queue=mail")["not"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--concurrency=0"], "concurrency must be at least 1, got 0"),
+        (["--claim-batch=0"], "claim_batch must be at least 1, got 0"),
+        (["--lease=0"], "lease must be at least .* seconds, got 0"),
+        (["--lease=5", "--heartbeat-interval=5"], "lease must be longer than the time between two heartbeats"),
+        (["--poll-interval=0"], "poll_interval must be at least"),
+        (["--poll-interval=inf"], "poll_interval must be a finite number of seconds, got inf"),
+        (["--retry-backoff=-1"], "retry_backoff must not be negative, got -1"),
+        (["--max-run=0"], "max_run must be at least"),
+        (["--drain-timeout=-0.1"], "drain_timeout must not be negative, got -0.1"),
+        (["--queue="], "queues must not be empty"),
+        (["--queue", "q" * 300], "queues must have at most"),
+        (["--concurrency=x"], "argument --concurrency: invalid int value: 'x'"),
+        (["--autoreload"], "argument --autoreload: not allowed with argument --burst"),
+        (["--no-such-option"], "unrecognized arguments: --no-such-option"),
+    ],
+)
+def test_a_wrong_option_is_named(arguments: list[str], complaint: str) -> None:
+    with pytest.raises(CommandError, match=complaint):
+        call_command("runworker", "--burst", *arguments, stdout=StringIO())

@@ -1,0 +1,134 @@
+"""An idle worker starts a task as soon as it is committed, and at the next poll where nobody can tell it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import transaction
+
+from cairnq_django import Registry, Worker, call, submit, wait
+from cairnq_django.notify.listener import listener_of_this_process
+from tests.helpers import eventually, in_threads
+from tests.notify.postgres import PATIENCE, announce_elsewhere, listening_backends, on_postgresql, subscribed, terminate
+from tests.workers import reports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from django.db.models import Model
+    from pytest_django.fixtures import SettingsWrapper
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NEVER = 600.0  # seconds: a poll that no test waits for
+
+
+@pytest.fixture
+def started() -> threading.Event:
+    """Set when the handler runs."""
+    return threading.Event()
+
+
+@pytest.fixture
+def registry(started: threading.Event) -> Registry:
+    registry = Registry()
+
+    @registry.task
+    def tell(ctx: Any, payload: Any) -> Any:
+        started.set()
+        return payload
+
+    return registry
+
+
+@pytest.fixture
+def idle_worker(registry: Registry) -> Iterator[Worker]:
+    """A worker that has looked at its empty queue and will not look again by itself."""
+    worker = Worker(registry=registry, poll_interval=NEVER)
+    with worker.background():
+        assert listener_of_this_process("default").wait_until_hearing(PATIENCE)
+        # It looks once more when it hears; what is submitted from here on is a wake-up's to find.
+        assert call("tell", timeout=PATIENCE) is None
+        yield worker
+
+
+@on_postgresql
+def test_an_idle_worker_starts_a_committed_task_at_once(idle_worker: Worker, started: threading.Event) -> None:
+    started.clear()
+    submit("tell")
+    assert started.wait(PATIENCE)
+
+
+@on_postgresql
+def test_it_starts_at_the_commit_and_not_before(idle_worker: Worker, started: threading.Event) -> None:
+    started.clear()
+    with transaction.atomic(), subscribed("fence") as fence:
+        submit("tell")
+        announce_elsewhere("fence")
+        fence.wait()
+        assert not started.is_set()
+    assert started.wait(PATIENCE)
+
+
+@on_postgresql
+def test_a_retried_task_is_started_at_once(idle_worker: Worker, started: threading.Event) -> None:
+    task = submit("tell", delay=NEVER).cancel()
+    started.clear()
+    task.retry()
+    assert started.wait(PATIENCE)
+
+
+@on_postgresql
+def test_a_worker_whose_listener_is_cut_off_says_so_polls_and_hears_again(
+    registry: Registry, started: threading.Event
+) -> None:
+    with reports() as reported, Worker(registry=registry, poll_interval=0.05).background():
+        assert listener_of_this_process("default").wait_until_hearing(PATIENCE)
+        terminate(listening_backends())
+        assert call("tell", timeout=PATIENCE) is None
+        eventually(lambda: "listen" in reported.phases)
+        assert listener_of_this_process("default").wait_until_hearing(PATIENCE)
+        terminate(listening_backends())
+        eventually(lambda: [phase for phase, _ in reported] == ["listen", "listen"])
+
+
+@on_postgresql
+def test_what_was_announced_while_it_was_deaf_is_found_when_it_hears_again(
+    idle_worker: Worker, started: threading.Event
+) -> None:
+    started.clear()
+    terminate(listening_backends())
+    submit("tell")
+    assert started.wait(PATIENCE)
+
+
+@on_postgresql
+def test_many_waiters_in_one_process_share_the_worker_s_connection(idle_worker: Worker) -> None:
+    before = listening_backends()
+    assert in_threads(8, lambda i: call("tell", i, timeout=PATIENCE)) == list(range(8))
+    assert listening_backends() == before
+
+
+class ToTheDedicatedDatabase:
+    def db_for_read(self, model: type[Model], **hints: Any) -> str | None:
+        return "dedicated" if model._meta.app_label == "cairnq_django" else None
+
+    db_for_write = db_for_read
+
+
+@on_postgresql
+@pytest.mark.django_db(transaction=True, databases=["default", "dedicated"])
+def test_wake_ups_come_from_the_database_that_the_queue_is_in(registry: Registry, settings: SettingsWrapper) -> None:
+    settings.DATABASE_ROUTERS = [f"{__name__}.{ToTheDedicatedDatabase.__name__}"]
+    with Worker(registry=registry, poll_interval=NEVER).background():
+        assert listener_of_this_process("dedicated").wait_until_hearing(PATIENCE)
+        assert [call("tell", i, timeout=PATIENCE) for i in range(3)] == [0, 1, 2]
+
+
+def test_everywhere_polling_is_enough(registry: Registry) -> None:
+    with Worker(registry=registry, poll_interval=0.05).background():
+        task = submit("tell", "by polling")
+        assert wait(task.pk, PATIENCE).result == "by polling"
+        assert call("tell", "once more", timeout=PATIENCE) == "once more"
