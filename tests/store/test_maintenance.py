@@ -240,9 +240,7 @@ def test_purgers_and_a_busy_worker_do_not_get_in_each_other_s_way() -> None:
     def work() -> None:
         try:
             for n in range(rounds):
-                submit(
-                    DB, [new_task(key=f"order:{n}:{i % 4}" if i % 2 else None) for i in range(8)], Conflict.REUSE
-                ).tasks
+                submit(DB, [new_task(key=f"order:{n}:{i % 4}" if i % 2 else None) for i in range(8)], Conflict.REUSE)
                 claimed = claim(DB, [Draw(("default",), ("work",), 8)], worker_id="worker-1", lease=30)
                 for i, task in enumerate(claimed):
                     if i % 2:
