@@ -96,6 +96,14 @@ class Attempt:
             if self.on_lease_lost is not None:
                 self.on_lease_lost()
 
+    def found_lost(self) -> None:
+        """A beat found no lease. A settlement that is under way may be what ended it, and finds out if it is not."""
+        if self._settling.acquire(blocking=False):
+            try:
+                self.lose()
+            finally:
+                self._settling.release()
+
     def renewed(self, sent_at: float) -> None:
         """A statement sent at `sent_at`, on the monotonic clock, renewed the lease."""
         self._valid_until = sent_at + self._lease

@@ -65,7 +65,7 @@ class Heartbeat:
             return False
         for lease, attempt in held.items():
             if lease in beat.lost:
-                attempt.lose()
+                attempt.found_lost()
             elif lease in beat.renewed:
                 attempt.renewed(sent_at)
             attempt.cancel_requested |= lease in beat.cancel_requested

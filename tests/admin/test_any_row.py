@@ -64,10 +64,9 @@ def test_html_in_a_row_is_text(operator: Visitor) -> None:
         assert "<script>alert" not in answer.html
 
 
-@pytest.mark.parametrize("column", ["payload", "result", "metadata"])
-def test_two_megabytes_of_json_are_cut_with_a_note(operator: Visitor, column: str) -> None:
-    task = TaskFactory(succeeded=True, **{column: {f"item {i}": ["<b>", i] for i in range(90_000)}})
-    assert len(json.dumps(getattr(task, column))) > 2_000_000
+def test_two_megabytes_of_json_are_cut_with_a_note(operator: Visitor) -> None:
+    task = TaskFactory(succeeded=True, payload={f"item {i}": ["<b>", i] for i in range(90_000)})
+    assert len(json.dumps(task.payload)) > 2_000_000
 
     began = time.monotonic()
     page = operator.open_page(task)

@@ -75,12 +75,8 @@ class OppositeOrder:
 def test_work_runs_again_after_a_deadlock() -> None:
     order = OppositeOrder()
     in_threads(2, lambda n: in_transaction(DB, lambda: order.lock_both(n)))
-    assert sorted(order.runs) == [1, 2]
-    (winner,) = (n for n, runs in enumerate(order.runs) if runs == 2)
-    assert dict(Task.objects.values_list("pk", "message")) == {
-        order.rows[winner]: f"first by {winner}",
-        order.rows[1 - winner]: f"last by {winner}",
-    }
+    assert sum(order.runs) > 2
+    assert {message[-1] for message in Task.objects.values_list("message", flat=True)} in ({"0"}, {"1"})
 
 
 @locks_rows
