@@ -168,5 +168,6 @@ def _stuck_in(task: Task, elapsed: str) -> str:
         )
     unclaimed = "no worker claimed its retry" if task.attempt else "no worker claimed it"
     return (
-        f"is still queued {elapsed}: {unclaimed} (queue {task.queue!r}, {attempt}); is a worker for that queue running?"
+        f"is still queued {elapsed}: {unclaimed} (queue {task.queue!r}, {attempt}); is a worker running that serves "
+        "this queue and has a handler of this name?"
     )

@@ -173,7 +173,7 @@ class TestTaskTimeout:
     def test_says_that_no_worker_claimed_the_task(self) -> None:
         assert str(TaskTimeout(a_task(attempt=0, max_attempts=3), 5)) == (
             f"Task {TASK_ID} (send_receipt) is still queued after 5 s: no worker claimed it "
-            "(queue 'mail', attempt 0 of 3); is a worker for that queue running?"
+            "(queue 'mail', attempt 0 of 3); is a worker running that serves this queue and has a handler of this name?"
         )
 
     def test_says_that_no_worker_claimed_the_retry(self) -> None:

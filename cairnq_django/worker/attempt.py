@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import connections, transaction
+from django.db import InterfaceError, OperationalError, connections, transaction
 
 from .. import notify
 from ..arguments import fraction
@@ -22,6 +23,8 @@ from ..statuses import TERMINAL, TaskStatus
 from ..store import control, settle
 from ..store.claim import Claim
 from ..store.engine import in_open_transaction
+
+logger = logging.getLogger(__name__)
 
 CANCEL_CHECK_INTERVAL = 0.5  # seconds that a "no" to `canceled()` stays good
 
@@ -132,7 +135,7 @@ class Attempt:
         self.check_lease()
 
         def show() -> None:
-            self._write(lambda: control.progress(self.using, self.claim.lease, value=checked, message=shown))
+            self._ask(lambda: control.progress(self.using, self.claim.lease, value=checked, message=shown))
 
         if in_open_transaction(self.using):
             # Nobody could see it before the commit, and the row would stay locked against the heartbeat until then.
@@ -144,7 +147,7 @@ class Attempt:
         self.check_lease()
         if not in_open_transaction(self.using):
             sent_at = time.monotonic()
-            if self._write(self._renew):
+            if self._ask(self._renew):
                 self.renewed(sent_at)
 
     def canceled(self) -> bool:
@@ -153,13 +156,30 @@ class Attempt:
             now = time.monotonic()
             if now - self._cancel_checked_at >= CANCEL_CHECK_INTERVAL:
                 self._cancel_checked_at = now
-                self.cancel_requested = self._write(lambda: control.cancel_requested(self.using, self.claim.lease))
+                self.cancel_requested = self._ask(lambda: control.cancel_requested(self.using, self.claim.lease))
         return self.cancel_requested
 
     def check_lease(self) -> None:
         """Raises `LostLease` for an attempt that is cut off."""
         if self.lost:
             raise self.claim.lease.lost()
+
+    def on_a_sound_connection(self, statement: Callable[[], Any]) -> Any:
+        """Run a statement of the handler's, on a new connection if the one there was has broken.
+
+        A connection that broke in the handler's own transaction is the handler's affair.
+        """
+        connection = connections[self.using]
+        try:
+            return statement()
+        except (OperationalError, InterfaceError):
+            if connection.in_atomic_block or connection.connection is None or connection.is_usable():
+                raise
+            connection.close()
+            return statement()
+
+    def _ask(self, statement: Callable[[], Any]) -> Any:
+        return self.on_a_sound_connection(lambda: self._write(statement))
 
     def _write(self, statement: Callable[[], Any]) -> Any:
         try:
@@ -182,8 +202,20 @@ class Attempt:
             status = settle.fail(self.using, lease, outcome.error, retry_delay=delay)
             if status == TaskStatus.QUEUED:
                 self.retry_in = delay
+            self._log(outcome.error, status)
         if status in TERMINAL:
             notify.announce(self.using, Channel.ENDED, [str(lease.task_id)])
+
+    def _log(self, error: Envelope, status: TaskStatus) -> None:
+        lease, attempts = self.claim.lease, self.claim.max_attempts
+        attempt = f"Attempt {lease.attempt} of {attempts} at task {lease.task_id} ({self.claim.name})"
+        problem = f"{error['type']} [{error['code']}] {error['message']}"
+        if status == TaskStatus.QUEUED:
+            logger.warning("%s failed, to be retried in %.1f s: %s", attempt, self.retry_in, problem)
+        elif status == TaskStatus.FAILED:
+            logger.error("%s failed for good: %s", attempt, problem)
+        else:
+            logger.info("%s failed and is canceled: %s", attempt, problem)
 
     def _renew(self) -> bool:
         beat = control.renew(self.using, [self.claim.lease], lease=self._lease)

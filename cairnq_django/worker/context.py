@@ -75,7 +75,7 @@ class _Context:
     def _settle(self, outcome: Success | Failure) -> None:
         self._attempt.forget_what_rolled_back()
         self._attempt.check_lease()
-        self._attempt.settle(outcome)
+        self._attempt.on_a_sound_connection(lambda: self._attempt.settle(outcome))
 
     def _submit(self, task: Any, payload: Any, options: dict[str, Any]) -> Task:
         self._attempt.check_lease()

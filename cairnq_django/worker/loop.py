@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 RETRY_PAUSE = 0.25  # seconds before the next try at what the database failed
 MAX_RECOVERY_INTERVAL = 5.0  # seconds
 MAX_SLEEP = 60.0  # seconds
+REPEAT_INTERVAL = 60.0  # seconds before an error that goes on is told again
 
 _calling_side = CallingSide(submit=client.submit, wait=waiting.wait, await_=waiting.await_)
 
@@ -73,7 +74,8 @@ class Loop:
         self._retries: list[float] = []  # a heap: when those that this run left to do fall due
         self._next_recovery = 0.0
         self._drain_deadline: float | None = None  # None: not draining
-        self._reported: dict[str, str] = {}  # each phase's latest error, since the database last answered
+        # Each phase's latest error and when it was told, since the database last answered.
+        self._reported: dict[str, tuple[str, float]] = {}
 
     @property
     def hanging_calls(self) -> int:
@@ -155,7 +157,7 @@ class Loop:
             self._next_recovery = now + min(self._options.lease / 3, MAX_RECOVERY_INTERVAL)
             recovered = maintenance.recover(self._using)
             if recovered:
-                logger.warning("%d tasks of workers that are gone are queued again", len(recovered))
+                logger.warning("Queued again, since their workers are gone: %d", len(recovered))
                 self._announce_queued(task.queue for task in recovered)
                 self._inbox.woken = True
 
@@ -172,6 +174,8 @@ class Loop:
             return
         self._inbox.woken = False
         claimed = claims.claim(self._using, draws, worker_id=self.worker_id, lease=self._options.lease)
+        if self._reported.pop("claim", None):
+            logger.info("claim works again")
         self._reported.clear()
         self._hungry = len(claimed) >= sum(draw.limit for draw in draws)
         # Workers that were started together do not poll together for ever.
@@ -276,9 +280,13 @@ class Loop:
 
     def _report(self, phase: str, error: BaseException) -> None:
         """Tell people of an error that the worker survived. Called from any of its threads."""
-        told, self._reported[phase] = self._reported.get(phase), repr(error)
+        told, told_at = self._reported.get(phase, ("", 0.0))
+        now = time.monotonic()
         # While a database is away the same error comes four times a second.
-        logger.error("%s failed: %s", phase, error, exc_info=error if told != repr(error) else None)
+        if told != repr(error) or now - told_at >= REPEAT_INTERVAL:
+            self._reported[phase] = (repr(error), now)
+            exc_info = error if told != repr(error) else None
+            logger.error("%s failed, the worker goes on trying: %s", phase, error, exc_info=exc_info)
         for _, failure in worker_error.send_robust(type(self._sender), worker=self._sender, phase=phase, error=error):
             if isinstance(failure, Exception):
                 logger.error("A receiver of worker_error raised", exc_info=failure)

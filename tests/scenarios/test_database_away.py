@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import connection
 
-from cairnq_django import AsyncTaskContext, Registry, Task, TaskContext, get, submit
+from cairnq_django import AsyncTaskContext, Registry, Task, TaskContext, cancel, get, submit
 from cairnq_django.notify import Channel, announce
 from cairnq_django.signals import worker_error
 from tests.helpers import eventually
@@ -87,7 +87,8 @@ def test_failed_claims_are_reported_and_repeated(
         assert ended(submit("echo_async", "after")).succeeded
     assert type(error).__module__ == "django.db.utils"
     logged = [record.getMessage() for record in caplog.records if record.name == "cairnq_django.worker.loop"]
-    assert f"claim failed: {error}" in logged
+    assert logged.count(f"claim failed, the worker goes on trying: {error}") == 1, "one line, not one for each try"
+    assert "claim works again" in logged
 
 
 @pytest.mark.parametrize("trouble", [table_away, database_away])
@@ -173,3 +174,28 @@ def test_a_locked_database_holds_the_worker_up_no_longer_than_it_is_locked(
         with another_transaction(lambda: Task.objects.select_for_update().filter(pk=task.pk).update(message="held")):
             go.set()
         assert ended(task).result == "mine"
+
+
+@needs_a_server
+def test_a_handler_goes_on_where_its_connection_has_broken(registry: Registry) -> None:
+    broke = threading.Event()
+    asked = threading.Event()
+
+    @registry.task
+    def long(ctx: TaskContext, payload: object) -> None:
+        ctx.progress(0.1)
+        asked.set()
+        wait_for(broke)
+        ctx.progress(0.5, "half")
+        ctx.heartbeat()
+        while not ctx.canceled():
+            ctx.lease_lost.wait(0.05)
+
+    with quick(registry).background():
+        task = submit("long", max_attempts=1)
+        wait_for(asked)
+        kill_other_connections()
+        broke.set()
+        assert eventually(lambda: get(task.pk).message == "half", PATIENCE)
+        cancel(task.pk)
+        assert ended(task).canceled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import timedelta
 from itertools import pairwise
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cairnq_django import Registry, Task, TaskContext, get, retry, submit
+from cairnq_django import Registry, Task, TaskContext, TaskError, get, retry, submit
 from tests.factories import TaskFactory
 from tests.helpers import eventually
 from tests.workers import PATIENCE, attempts, ended, quick, run, runs_workers
@@ -132,3 +133,20 @@ def test_a_failed_task_can_be_retried_by_hand_and_goes_on_counting(registry: Reg
 def after_attempt(task: Task, number: int) -> Task:
     """The row once this attempt has failed."""
     return eventually(lambda: Task.objects.queued().filter(pk=task.pk, attempts__number=number).first(), PATIENCE)
+
+
+def test_each_failed_attempt_is_told_in_the_log(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
+    @registry.task(max_attempts=2)
+    def charge(ctx: TaskContext, payload: dict[str, str]) -> None:
+        raise TaskError("The bank is closed", code="bank_closed")
+
+    task = submit("charge", {"card": "4111"}, max_attempts=2)
+    run(registry)
+
+    told = [(record.levelname, record.getMessage()) for record in caplog.records if str(task.pk) in record.getMessage()]
+    assert [level for level, _ in told] == ["WARNING", "ERROR"]
+    assert re.search(
+        r"Attempt 1 of 2 .*\(charge\) failed, to be retried in 0.\d s: .*bank_closed.*is closed", told[0][1]
+    )
+    assert re.search(r"Attempt 2 of 2 .*\(charge\) failed for good: .*bank_closed", told[1][1])
+    assert "4111" not in caplog.text
