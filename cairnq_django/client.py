@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal, TypedDict, TypeVar
 from uuid import UUID
@@ -148,12 +149,15 @@ def submit_many(
 
 def get(task_id: Task | TaskId) -> Task:
     """The task as it is now. Raises `Task.DoesNotExist`."""
-    return Task.objects.using(task_database()).get(pk=as_task_id(task_id))
+    pk = as_task_id(task_id)
+    with named(f"task {pk}") as using:
+        return Task.objects.using(using).get(pk=pk)
 
 
 def get_by_key(key: str) -> Task:
     """The key's current task: the live one, or the last that was. Raises `Task.DoesNotExist`."""
-    return Task.objects.using(task_database()).by_key(_key(key)).get()
+    with named(f"task with the key {_key(key)!r}") as using:
+        return Task.objects.using(using).by_key(key).get()
 
 
 def cancel(task_id: Task | TaskId) -> Task:
@@ -163,8 +167,9 @@ def cancel(task_id: Task | TaskId) -> Task:
     `canceled` however the handler ends. One that has ended stays as it is. Joins the caller's transaction. Raises
     `Task.DoesNotExist`.
     """
-    using = task_database()
-    task, changed = control.cancel(using, as_task_id(task_id))
+    pk = as_task_id(task_id)
+    with named(f"task {pk}") as using:
+        task, changed = control.cancel(using, pk)
     if changed and task.is_terminal:
         notify.announce(using, Channel.ENDED, [str(task.pk)])
     return task
@@ -182,8 +187,9 @@ def retry(task_id: Task | TaskId) -> Task:
     `CairnQError` for a task in another state, `AlreadyExists` if its key has another live task by now, and
     `Task.DoesNotExist`.
     """
-    using = task_database()
-    task = control.retry(using, as_task_id(task_id)).task
+    pk = as_task_id(task_id)
+    with named(f"task {pk}") as using:
+        task = control.retry(using, pk).task
     notify.announce(using, Channel.QUEUED, [task.queue])
     return task
 
@@ -262,9 +268,20 @@ def as_task_id(value: Task | TaskId, name: str = "task_id") -> UUID:
         raise ValueError(f"{name} must be a UUID or its text, got {value!r}") from None
 
 
+@contextmanager
+def named(what: str) -> Iterator[str]:
+    """Yield the database that tasks live in; let a `Task.DoesNotExist` say what was sought there."""
+    using = task_database()
+    try:
+        yield using
+    except Task.DoesNotExist:
+        raise Task.DoesNotExist(f"There is no {what} in database {using!r}; was it purged?") from None
+
+
 def id_by_key(key: str) -> UUID:
     """The id of the key's current task. Raises `Task.DoesNotExist`."""
-    return Task.objects.using(task_database()).by_key(_key(key)).values_list("pk", flat=True).get()
+    with named(f"task with the key {_key(key)!r}") as using:
+        return Task.objects.using(using).by_key(key).values_list("pk", flat=True).get()
 
 
 def _submit(using: str, rows: list[Task], strategy: Conflict) -> list[Task]:

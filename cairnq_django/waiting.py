@@ -15,7 +15,7 @@ from django.db.transaction import TransactionManagementError
 from . import notify
 from .arguments import seconds
 from .backoff import poll_intervals
-from .client import Seconds, SubmitOptions, TaskId, as_task_id, asubmit, id_by_key, submit
+from .client import Seconds, SubmitOptions, TaskId, as_task_id, asubmit, id_by_key, named, submit
 from .errors import TaskCanceled, TaskFailed, TaskTimeout
 from .models import Task
 from .notify import Channel
@@ -146,6 +146,10 @@ class _Watch:
 
     def look(self) -> Task | None:
         """The task if it has ended; raises `TaskTimeout` if it has not and time is up."""
+        with named(f"task {self.task_id}"):
+            return self._look()
+
+    def _look(self) -> Task | None:
         rows = Task.objects.using(self.using).filter(pk=self.task_id)
         if rows.values_list("status", flat=True).get() in TERMINAL:
             return rows.get()

@@ -43,13 +43,13 @@ def test_a_task_is_found_by_its_id_in_any_form(form: Any) -> None:
 
 @pytest.mark.parametrize("function", [get, cancel, retry])
 def test_a_task_that_is_not_there_is_missed(function: Any) -> None:
-    with pytest.raises(Task.DoesNotExist):
+    with pytest.raises(Task.DoesNotExist, match=f"There is no task {NOWHERE} in database 'default'"):
         function(NOWHERE)
 
 
 @pytest.mark.parametrize("function", [get_by_key, cancel_by_key, retry_by_key])
 def test_a_key_that_was_never_used_is_missed(function: Any) -> None:
-    with pytest.raises(Task.DoesNotExist):
+    with pytest.raises(Task.DoesNotExist, match="There is no task with the key 'receipt:7' in database 'default'"):
         function("receipt:7")
 
 

@@ -200,7 +200,7 @@ def test_a_task_that_ends_while_time_runs_out_is_returned() -> None:
 
 
 def test_a_task_that_is_not_there_is_missed_at_once() -> None:
-    with pytest.raises(Task.DoesNotExist):
+    with pytest.raises(Task.DoesNotExist, match=str(NOWHERE)):
         wait(NOWHERE)
     with pytest.raises(Task.DoesNotExist):
         wait_by_key("receipt:7")
@@ -213,7 +213,7 @@ def test_a_task_that_is_purged_while_it_is_waited_for_is_missed() -> None:
         cancel(task.id)
         assert purge(0) == 1
 
-    with at_statement(2, cancel_and_purge), pytest.raises(Task.DoesNotExist):
+    with at_statement(2, cancel_and_purge), pytest.raises(Task.DoesNotExist, match=str(task.id)):
         wait(task.id, timeout=20)
 
 
