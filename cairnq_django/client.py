@@ -4,34 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
 from typing import Any, Literal, TypedDict, TypeVar
 from uuid import UUID
 
-from django.utils.timezone import is_naive
-
 from . import limits, notify
 from .arguments import integer, seconds, text
-from .clock import after
-from .conf import get_settings
-from .ids import new_task_id
 from .models import Task
 from .notify import Channel
-from .registry import TaskDef, default_registry
-from .serialization import dumped_size, normalize
+from .registry import TaskDef
 from .statuses import TERMINAL, TaskStatus
 from .store import control, maintenance
 from .store import stats as read_model
 from .store import submit as insertion
-from .store.engine import json_depth, task_database
+from .store.engine import task_database
 from .store.stats import QueueStats
 from .store.submit import Conflict
+from .submission import (
+    Seconds,
+    TaskId,
+    as_task_id,
+    checked_key,
+    definition_of,
+    new_row,
+    refuse_repeated_keys,
+    shared_fields,
+    strategy_of,
+)
 from .twins import twin
 
 P = TypeVar("P")
 
-Seconds = float | timedelta
-TaskId = UUID | str
 ConflictStrategy = Literal["reuse", "reuse-succeeded", "reject", "replace"]
 
 
@@ -80,9 +83,9 @@ def submit(
     written; `Task.DoesNotExist` for a `parent` that is not there.
     """
     using = task_database()
-    definition = _definition(task)
-    strategy = _strategy(conflict)
-    fields = _fields(
+    definition = definition_of(task)
+    strategy = strategy_of(conflict)
+    fields = shared_fields(
         using,
         definition,
         queue=queue,
@@ -94,7 +97,7 @@ def submit(
         correlation_id=correlation_id,
         parent=parent,
     )
-    row = _row(using, fields, payload, key)
+    row = new_row(using, fields, payload, key)
     return _submit(using, [row], strategy)[0]
 
 
@@ -124,9 +127,9 @@ def submit_many(
     if key is not None and not callable(key):
         raise TypeError(f"key must be a function from a payload to its key, got {type(key).__name__}")
     using = task_database()
-    definition = _definition(task)
-    strategy = _strategy(conflict)
-    fields = _fields(
+    definition = definition_of(task)
+    strategy = strategy_of(conflict)
+    fields = shared_fields(
         using,
         definition,
         queue=queue,
@@ -139,11 +142,11 @@ def submit_many(
         parent=parent,
     )
     rows = [
-        _row(using, fields, payload, key(payload) if key is not None else None, place=f"payloads[{index}]")
+        new_row(using, fields, payload, key(payload) if key is not None else None, place=f"payloads[{index}]")
         for index, payload in enumerate(payloads)
     ]
     if strategy in (Conflict.REJECT, Conflict.REPLACE):
-        _refuse_repeated_keys(rows, strategy)
+        refuse_repeated_keys(rows, strategy)
     return _submit(using, rows, strategy) if rows else []
 
 
@@ -156,7 +159,7 @@ def get(task_id: Task | TaskId) -> Task:
 
 def get_by_key(key: str) -> Task:
     """The key's current task: the live one, or the last that was. Raises `Task.DoesNotExist`."""
-    with named(f"task with the key {_key(key)!r}") as using:
+    with named(f"task with the key {checked_key(key)!r}") as using:
         return Task.objects.using(using).by_key(key).get()
 
 
@@ -254,20 +257,6 @@ aqueue_depth = twin(queue_depth)
 apurge = twin(purge)
 
 
-def as_task_id(value: Task | TaskId, name: str = "task_id") -> UUID:
-    """The id in any form a caller may hold. Raises `TypeError` or `ValueError` naming the argument and the value."""
-    if isinstance(value, Task):
-        return value.pk
-    if isinstance(value, UUID):
-        return value
-    if not isinstance(value, str):
-        raise TypeError(f"{name} must be a UUID or its text, got {value!r}")
-    try:
-        return UUID(value)
-    except ValueError:
-        raise ValueError(f"{name} must be a UUID or its text, got {value!r}") from None
-
-
 @contextmanager
 def named(what: str) -> Iterator[str]:
     """Yield the database that tasks live in; let a `Task.DoesNotExist` say what was sought there."""
@@ -280,7 +269,7 @@ def named(what: str) -> Iterator[str]:
 
 def id_by_key(key: str) -> UUID:
     """The id of the key's current task. Raises `Task.DoesNotExist`."""
-    with named(f"task with the key {_key(key)!r}") as using:
+    with named(f"task with the key {checked_key(key)!r}") as using:
         return Task.objects.using(using).by_key(key).values_list("pk", flat=True).get()
 
 
@@ -291,123 +280,3 @@ def _submit(using: str, rows: list[Task], strategy: Conflict) -> list[Task]:
         notify.announce(using, Channel.ENDED, ended)
     notify.announce(using, Channel.QUEUED, {row.queue for row in rows})
     return submitted.tasks
-
-
-def _strategy(conflict: str) -> Conflict:
-    try:
-        return Conflict(conflict)
-    except ValueError:
-        known = ", ".join(repr(strategy.value) for strategy in Conflict)
-        raise ValueError(f"conflict must be one of {known}, got {conflict!r}") from None
-
-
-def _refuse_repeated_keys(rows: list[Task], strategy: Conflict) -> None:
-    seen: dict[str, int] = {}
-    for index, row in enumerate(rows):
-        if row.key is None:
-            continue
-        if row.key in seen:
-            raise ValueError(
-                f"payloads[{seen[row.key]}] and payloads[{index}] have the same key, {row.key!r}, which "
-                f'conflict="{strategy.value}" does not allow; submit it once'
-            )
-        seen[row.key] = index
-
-
-def _definition(task: object) -> TaskDef[Any, Any]:
-    if isinstance(task, TaskDef):
-        return task
-    if not isinstance(task, str):
-        remedy = "; decorate the function with @task" if callable(task) else ""
-        raise TypeError(f"task must be what @task made, a TaskDef or a task's name, got {task!r}{remedy}")
-    return default_registry.get(task) or TaskDef(task)
-
-
-def _fields(
-    using: str,
-    definition: TaskDef[Any, Any],
-    *,
-    queue: str | None,
-    priority: int | None,
-    delay: Seconds | None,
-    run_at: datetime | None,
-    max_attempts: int | None,
-    metadata: dict[str, Any] | None,
-    correlation_id: str | None,
-    parent: Task | TaskId | None,
-) -> dict[str, Any]:
-    """The columns that every task of one submit shares, checked."""
-    fields: dict[str, Any] = {
-        "name": definition.name,
-        "queue": text(queue, "queue", maximum=limits.QUEUE_LENGTH) if queue is not None else definition.queue,
-        "priority": definition.priority,
-        "max_attempts": definition.max_attempts or get_settings().max_attempts,
-        "metadata": _json(using, metadata if metadata is not None else {}, "metadata"),
-    }
-    if priority is not None:
-        fields["priority"] = integer(priority, "priority", minimum=limits.MIN_PRIORITY, maximum=limits.MAX_PRIORITY)
-    if max_attempts is not None:
-        fields["max_attempts"] = integer(max_attempts, "max_attempts", minimum=1, maximum=limits.MAX_ATTEMPTS)
-    if not isinstance(fields["metadata"], dict):
-        raise TypeError(f"metadata must be a dict, got {type(metadata).__name__}")
-    if correlation_id is not None:
-        fields["correlation_id"] = text(correlation_id, "correlation_id", maximum=limits.CORRELATION_ID_LENGTH)
-    due = _due(delay, run_at)
-    if due is not None:
-        fields["run_at"] = due
-    if parent is not None:
-        fields = {**_inherited(using, parent), **fields}
-    return fields
-
-
-def _due(delay: Seconds | None, run_at: datetime | None) -> Any:
-    if delay is not None and run_at is not None:
-        raise ValueError(f"Give delay or run_at, not both; got {delay!r} and {run_at!r}")
-    if delay is not None:
-        return after(seconds(delay, "delay"))
-    if run_at is None:
-        return None
-    if not isinstance(run_at, datetime):
-        raise TypeError(f"run_at must be a datetime, got {run_at!r}")
-    if is_naive(run_at):
-        raise ValueError(f"run_at must be aware, got {run_at.isoformat()} without a time zone; see make_aware()")
-    try:
-        return run_at.astimezone(timezone.utc)
-    except OverflowError:
-        raise ValueError(f"run_at must be within the years 1 to 9999 of UTC, got {run_at.isoformat()}") from None
-
-
-def _inherited(using: str, parent: Task | TaskId) -> dict[str, Any]:
-    if not isinstance(parent, Task):
-        parent_id = as_task_id(parent, "parent")
-        try:
-            parent = Task.objects.using(using).only("root_id", "correlation_id").get(pk=parent_id)
-        except Task.DoesNotExist:
-            raise Task.DoesNotExist(f"parent must be a task that exists, got {parent_id}") from None
-    return {"parent_id": parent.pk, "root_id": parent.root_id, "correlation_id": parent.correlation_id}
-
-
-def _row(using: str, fields: dict[str, Any], payload: Any, key: str | None, *, place: str | None = None) -> Task:
-    task_id = new_task_id()
-    return Task(
-        **{"root_id": task_id, **fields},
-        id=task_id,
-        payload=_json(using, payload, place or "payload"),
-        key=_key(key, f"key of {place}" if place else "key") if key is not None else None,
-    )
-
-
-def _json(using: str, value: Any, argument: str) -> Any:
-    value = normalize(value, root=argument, max_depth=json_depth(using))
-    limit = get_settings().max_payload_bytes
-    size = dumped_size(value)
-    if size > limit:
-        raise ValueError(
-            f'{argument} takes {size:,} bytes as JSON, more than CAIRNQ["MAX_PAYLOAD_BYTES"] allows ({limit:,}). '
-            "Store the data elsewhere and submit a reference to it, or raise the limit"
-        )
-    return value
-
-
-def _key(key: str, name: str = "key") -> str:
-    return text(key, name, maximum=limits.KEY_LENGTH)

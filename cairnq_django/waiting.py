@@ -15,13 +15,14 @@ from django.db.transaction import TransactionManagementError
 from . import notify
 from .arguments import seconds
 from .backoff import poll_intervals
-from .client import Seconds, SubmitOptions, TaskId, as_task_id, asubmit, id_by_key, named, submit
+from .client import SubmitOptions, asubmit, id_by_key, named, submit
 from .errors import TaskCanceled, TaskFailed, TaskTimeout
 from .models import Task
 from .notify import Channel
 from .registry import TaskDef
 from .statuses import TERMINAL
 from .store.engine import can_see_the_end, in_open_transaction, task_database
+from .submission import Seconds, TaskId, as_task_id
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
