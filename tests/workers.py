@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,10 @@ def database_away() -> Iterator[None]:
     port = settings["PORT"]
     settings["PORT"] = "1"
     try:
-        kill_other_connections()
+        # One that was being made when the port changed can only be killed once it is there.
+        for _ in range(4):
+            kill_other_connections()
+            time.sleep(0.03)
         yield
     finally:
         settings["PORT"] = port

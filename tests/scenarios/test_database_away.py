@@ -93,12 +93,15 @@ def test_failed_claims_are_reported_and_repeated(
 
 @pytest.mark.parametrize("trouble", [table_away, database_away])
 def test_they_are_not_repeated_in_a_spin(registry: Registry, trouble: Any) -> None:
-    with reports() as reported, quick(registry, lease=0.3).background(), trouble():
-        claim_errors(reported, at_least=1)
-        began, seen = time.monotonic(), len(reported)
-        # More than one recovery falls due meanwhile.
-        eventually(lambda: time.monotonic() - began > 1, PATIENCE)
-        of_the_loop = [phase for phase, _ in reported[seen:] if phase in ("claim", "recover", "loop")]
+    with reports() as reported, quick(registry, lease=0.3).background():
+        # It has connected, so that there is something to lose.
+        ended(submit("echo"))
+        with trouble():
+            claim_errors(reported, at_least=1)
+            began, seen = time.monotonic(), len(reported)
+            # More than one recovery falls due meanwhile.
+            eventually(lambda: time.monotonic() - began > 1, PATIENCE)
+            of_the_loop = [phase for phase, _ in reported[seen:] if phase in ("claim", "recover", "loop")]
     assert len(of_the_loop) <= 12
 
 
