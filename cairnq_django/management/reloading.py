@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -73,10 +74,14 @@ def _run_until_code_changes(worker: Worker, on_start: Callable[[], None]) -> int
         if worker.worn_out:
             os._exit(RESTART)
 
+    signals = itertools.count()
+
     def stop(number: int, frame: FrameType | None) -> None:
-        # Any number of times: a terminal's Ctrl-C arrives here, and once more from the outer process.
-        worker.stop()
-        reloader.stop()
+        # A terminal's Ctrl-C arrives here, and once more from the outer process. The second may interrupt the first
+        # in the middle of reloader.stop(), which would wait for a lock that the first holds.
+        if next(signals) == 0:
+            worker.stop()
+            reloader.stop()
 
     _handle_stop_signals(stop)
     status = 0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cairnq_django import submit
+from cairnq_django import Task, submit
 from tests.app.tasks import write_line, write_line_and_block
 from tests.helpers import eventually
 from tests.processes.running import settings_module, until_all_ended, until_lines
@@ -62,6 +63,23 @@ def test_a_signal_lets_the_running_task_end(start_worker: StartWorker, tmp_path:
     assert worker.wait() == 0
     assert task.refresh().succeeded
     assert worker.output.count(BANNER) == 1
+
+
+def test_signals_that_interrupt_each_other_let_the_running_task_end(start_worker: StartWorker, tmp_path: Path) -> None:
+    payload = {"file": str(tmp_path / "lines"), "until": str(tmp_path / "go")}
+    submit(write_line_and_block, payload)
+    worker = start_worker("--autoreload")
+    until_lines(tmp_path / "lines", 1)
+    [inner] = re.findall(r"process (\d+)", worker.output)
+
+    for _ in range(500):
+        os.kill(int(inner), signal.SIGINT)
+        os.kill(int(inner), signal.SIGTERM)
+    worker.until_it_says("stops claiming")
+    (tmp_path / "go").touch()
+
+    assert worker.wait() == 0
+    assert not Task.objects.live().exists()
 
 
 def test_a_second_signal_kills(start_worker: StartWorker, tmp_path: Path) -> None:
