@@ -8,6 +8,9 @@ from typing import Any, Final, Literal, overload
 
 from .serialization import unstorable
 
+#: A duration, as callers and settings give it.
+Seconds = float | timedelta
+
 #: Durations end where threads can no longer wait for them, nor databases add them to a date.
 MAX_SECONDS: Final = 100 * 365 * 86_400
 

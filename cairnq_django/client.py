@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 from uuid import UUID
 
 from . import limits, notify
-from .arguments import integer, seconds, text
+from .arguments import Seconds, integer, seconds, text
 from .models import Task
 from .notify import Channel
 from .registry import TaskDef
@@ -17,11 +17,11 @@ from .statuses import TERMINAL, TaskStatus
 from .store import control, maintenance
 from .store import stats as read_model
 from .store import submit as insertion
+from .store.control import Changed
 from .store.engine import task_database
 from .store.stats import QueueStats
 from .store.submit import Conflict
 from .submission import (
-    Seconds,
     TaskId,
     as_task_id,
     checked_key,
@@ -159,7 +159,8 @@ def get(task_id: Task | TaskId) -> Task:
 
 def get_by_key(key: str) -> Task:
     """The key's current task: the live one, or the last that was. Raises `Task.DoesNotExist`."""
-    with named(f"task with the key {checked_key(key)!r}") as using:
+    key = checked_key(key)
+    with named(f"task with the key {key!r}") as using:
         return Task.objects.using(using).by_key(key).get()
 
 
@@ -170,12 +171,7 @@ def cancel(task_id: Task | TaskId) -> Task:
     `canceled` however the handler ends. One that has ended stays as it is. Joins the caller's transaction. Raises
     `Task.DoesNotExist`.
     """
-    pk = as_task_id(task_id)
-    with named(f"task {pk}") as using:
-        task, changed = control.cancel(using, pk)
-    if changed and task.is_terminal:
-        notify.announce(using, Channel.ENDED, [str(task.pk)])
-    return task
+    return request_cancel(task_id).task
 
 
 def cancel_by_key(key: str) -> Task:
@@ -257,6 +253,16 @@ aqueue_depth = twin(queue_depth)
 apurge = twin(purge)
 
 
+def request_cancel(task_id: Task | TaskId) -> Changed:
+    """`cancel()`, also saying whether it changed anything."""
+    pk = as_task_id(task_id)
+    with named(f"task {pk}") as using:
+        task, changed = control.cancel(using, pk)
+    if changed and task.is_terminal:
+        notify.announce(using, Channel.ENDED, [str(pk)])
+    return Changed(task, changed)
+
+
 @contextmanager
 def named(what: str) -> Iterator[str]:
     """Yield the database that tasks live in; let a `Task.DoesNotExist` say what was sought there."""
@@ -269,14 +275,15 @@ def named(what: str) -> Iterator[str]:
 
 def id_by_key(key: str) -> UUID:
     """The id of the key's current task. Raises `Task.DoesNotExist`."""
-    with named(f"task with the key {checked_key(key)!r}") as using:
+    key = checked_key(key)
+    with named(f"task with the key {key!r}") as using:
         return Task.objects.using(using).by_key(key).values_list("pk", flat=True).get()
 
 
 def _submit(using: str, rows: list[Task], strategy: Conflict) -> list[Task]:
     submitted = insertion.submit(using, rows, strategy)
-    ended = [str(task.pk) for task in submitted.canceled if task.is_terminal]
-    if ended:
-        notify.announce(using, Channel.ENDED, ended)
-    notify.announce(using, Channel.QUEUED, {row.queue for row in rows})
+    notify.announce(using, Channel.ENDED, [str(task.pk) for task in submitted.canceled if task.is_terminal])
+    # A row that gave way is not in the queue; the task it gave way to was announced by its own submit.
+    inserted = [row for row, task in zip(rows, submitted.tasks, strict=True) if task is row]
+    notify.announce(using, Channel.QUEUED, {row.queue for row in inserted})
     return submitted.tasks

@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import KW_ONLY, dataclass, field, replace
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from asgiref.sync import iscoroutinefunction
 
-from .arguments import integer, seconds, text
+from .arguments import Seconds, integer, seconds, text
 from .limits import MAX_ATTEMPTS, MAX_PRIORITY, MIN_PRIORITY, NAME_LENGTH, QUEUE_LENGTH, SHORTEST
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ class Registry:
         queue: str = DEFAULT_QUEUE,
         max_attempts: int | None = None,
         priority: int = 0,
-        max_run: float | timedelta | None = None,
+        max_run: Seconds | None = None,
     ) -> Decorator: ...
 
     def task(self, what: Any = None, /, **options: Any) -> Any:

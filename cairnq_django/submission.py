@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any
 from uuid import UUID
 
 from django.utils.timezone import is_naive
 
 from . import limits
-from .arguments import integer, seconds, text
+from .arguments import Seconds, integer, seconds, text
 from .clock import after
 from .conf import get_settings
 from .ids import new_task_id
@@ -19,7 +19,6 @@ from .serialization import dumped_size, normalize
 from .store.engine import json_depth
 from .store.submit import Conflict
 
-Seconds = float | timedelta
 TaskId = UUID | str
 
 

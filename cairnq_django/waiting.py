@@ -13,7 +13,7 @@ from asgiref.sync import sync_to_async
 from django.db.transaction import TransactionManagementError
 
 from . import notify
-from .arguments import seconds
+from .arguments import Seconds, seconds
 from .backoff import poll_intervals
 from .client import SubmitOptions, asubmit, id_by_key, named, submit
 from .errors import TaskCanceled, TaskFailed, TaskTimeout
@@ -22,7 +22,7 @@ from .notify import Channel
 from .registry import TaskDef
 from .statuses import TERMINAL
 from .store.engine import can_see_the_end, in_open_transaction, task_database
-from .submission import Seconds, TaskId, as_task_id
+from .submission import TaskId, as_task_id
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -66,6 +66,14 @@ def no_stray_threads() -> Iterator[None]:
         pytest.fail(f"threads still running after the test: {', '.join(thread.name for thread in strays)}")
 
 
+@pytest.fixture
+def go() -> Iterator[threading.Event]:
+    """What handlers wait for; set in the end, so that none is left behind by a test that fails."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
 def end_unused_threads() -> None:
     """End at once what would end by itself a little later, and close what threads that stay hold open."""
     for thread in threading.enumerate():

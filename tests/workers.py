@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import OperationalError, connection
 
-from cairnq_django import Task, Worker, get
+from cairnq_django import Registry, Task, TaskContext, Worker, get
 from cairnq_django.clock import after
 from cairnq_django.signals import worker_error
 from tests.helpers import eventually
@@ -18,12 +18,27 @@ from tests.helpers import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cairnq_django import Registry
 
 #: For tests whose workers commit. Only these apps' tables are emptied afterwards, which takes half the time.
 runs_workers = pytest.mark.django_db(transaction=True, available_apps=["cairnq_django", "tests.app"])
 
 PATIENCE = 20.0  # seconds for what must happen; a machine under load may take long
+
+
+def echo_and_wait(go: threading.Event) -> Registry:
+    """Two handlers that return their payload, `wait` not before `go` is set."""
+    registry = Registry()
+
+    @registry.task
+    def echo(ctx: TaskContext, payload: Any) -> Any:
+        return payload
+
+    @registry.task
+    def wait(ctx: TaskContext, payload: Any) -> Any:
+        wait_for(go)
+        return payload
+
+    return registry
 
 
 def quick(registry: Registry, **options: Any) -> Worker:

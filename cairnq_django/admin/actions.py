@@ -18,13 +18,10 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
-from .. import notify
-from ..client import retry
+from ..client import request_cancel, retry
 from ..errors import AlreadyExists, CairnQError
 from ..models import Task
-from ..notify import Channel
 from ..statuses import TaskStatus
-from ..store import control
 from ..store.engine import task_database
 
 logger = logging.getLogger(__name__)
@@ -177,12 +174,10 @@ def _safely(work: Callable[[UUID], Outcome], task_id: UUID) -> Outcome:
 
 
 def _cancel(task_id: UUID) -> Outcome:
-    using = task_database()
-    task, changed = control.cancel(using, task_id)
+    task, changed = request_cancel(task_id)
     if changed and task.is_running:
         return Outcome(ASKED_TO_STOP, task=task)
     if changed:
-        notify.announce(using, Channel.ENDED, [str(task_id)])
         return Outcome(CANCELED, task=task)
     return Outcome(ASKED_BEFORE if task.is_running else ENDED_BEFORE)
 

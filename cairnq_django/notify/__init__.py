@@ -16,7 +16,9 @@ __all__ = ["Channel", "announce", "subscribed"]
 
 def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
     """Wake whoever subscribed to one of `payloads`, once the current transaction commits. Never raises."""
-    _backend(using).announce(using, channel, payloads)
+    news = set(payloads)
+    if news:
+        _backend(using).announce(using, channel, news)
 
 
 def subscribed(

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, connections, transaction
+from django.db import connections, transaction
 
 from .. import notify
 from ..arguments import fraction
@@ -23,6 +23,7 @@ from ..statuses import TERMINAL, TaskStatus
 from ..store import control, settle
 from ..store.claim import Claim
 from ..store.engine import in_open_transaction
+from .connections import on_a_sound_connection
 
 logger = logging.getLogger(__name__)
 
@@ -164,22 +165,8 @@ class Attempt:
         if self.lost:
             raise self.claim.lease.lost()
 
-    def on_a_sound_connection(self, statement: Callable[[], Any]) -> Any:
-        """Run a statement of the handler's, on a new connection if the one there was has broken.
-
-        A connection that broke in the handler's own transaction is the handler's affair.
-        """
-        connection = connections[self.using]
-        try:
-            return statement()
-        except (OperationalError, InterfaceError):
-            if connection.in_atomic_block or connection.connection is None or connection.is_usable():
-                raise
-            connection.close()
-            return statement()
-
     def _ask(self, statement: Callable[[], Any]) -> Any:
-        return self.on_a_sound_connection(lambda: self._write(statement))
+        return on_a_sound_connection(self.using, lambda: self._write(statement))
 
     def _write(self, statement: Callable[[], Any]) -> Any:
         try:

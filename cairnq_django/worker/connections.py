@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
-from django.db import close_old_connections, connections, reset_queries
+from django.db import InterfaceError, OperationalError, close_old_connections, connections, reset_queries
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
 
 
 @contextmanager
@@ -32,6 +35,21 @@ def refresh(using: str) -> None:
     connection = connections[using]
     if connection.errors_occurred or connection.settings_dict["CONN_MAX_AGE"] != 0:
         connection.close_if_unusable_or_obsolete()
+
+
+def on_a_sound_connection(using: str, statement: Callable[[], R]) -> R:
+    """What `statement()` returns, run again on a new connection if the one there was had broken.
+
+    A connection that broke in an open transaction is the affair of whoever opened that.
+    """
+    connection = connections[using]
+    try:
+        return statement()
+    except (OperationalError, InterfaceError):
+        if connection.in_atomic_block or connection.connection is None or connection.is_usable():
+            raise
+        connection.close()
+        return statement()
 
 
 def _drop_open_transactions() -> None:

@@ -6,18 +6,17 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
 from .. import envelopes
+from ..arguments import Seconds
 from ..models import Task
 from ..serialization import normalize
 from .attempt import Attempt, Failure, Success
-
-Seconds = float | timedelta
+from .connections import on_a_sound_connection
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class _Context:
     def _settle(self, outcome: Success | Failure) -> None:
         self._attempt.forget_what_rolled_back()
         self._attempt.check_lease()
-        self._attempt.on_a_sound_connection(lambda: self._attempt.settle(outcome))
+        on_a_sound_connection(self._attempt.using, lambda: self._attempt.settle(outcome))
 
     def _submit(self, task: Any, payload: Any, options: dict[str, Any]) -> Task:
         self._attempt.check_lease()

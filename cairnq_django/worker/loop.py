@@ -69,12 +69,13 @@ class Loop:
         self._heartbeat = Heartbeat(
             self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
         )
+        self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
         self._hungry = True  # the latest claim took all it could, so there may be more
         self._next_poll = 0.0
         self._retries: list[float] = []  # a heap: when those that this run left to do fall due
         self._next_recovery = 0.0
         self._drain_deadline: float | None = None  # None: not draining
-        # Each phase's latest error and when it was told, since the database last answered.
+        # Each phase's latest error and when it was told, since the database last answered; any thread reports.
         self._reported: dict[str, tuple[str, float]] = {}
 
     @property
@@ -162,6 +163,9 @@ class Loop:
                 self._inbox.woken = True
 
     def _claim(self) -> None:
+        now = time.monotonic()
+        if not (self._hungry or self._inbox.woken or now >= self._next_poll):
+            return
         draws = plan_draws(
             queues=self._options.queues,
             names=self._registry.names,
@@ -169,8 +173,7 @@ class Loop:
             occupied=len(self._calls) + len(self._settlement),
             claim_batch=self._options.claim_batch,
         )
-        now = time.monotonic()
-        if not draws or not (self._hungry or self._inbox.woken or now >= self._next_poll):
+        if not draws:
             return
         self._inbox.woken = False
         claimed = claims.claim(self._using, draws, worker_id=self.worker_id, lease=self._options.lease)
@@ -210,7 +213,7 @@ class Loop:
             json_depth=json_depth(self._using),
             lease=self._options.lease,
             leased_at=leased_at,
-            retry_delay=partial(retry_delay, base=self._options.retry_backoff, cap=self._options.retry_backoff_max),
+            retry_delay=self._retry_delay,
         )
         max_run = definition.max_run if definition.max_run is not None else self._options.max_run
         call = Call(definition, attempt, _calling_side, max_run=max_run)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from ..arguments import integer, seconds, text
 from ..conf import get_settings, heartbeat_interval
 from ..limits import QUEUE_LENGTH, SHORTEST
-
-Seconds = float | timedelta
 
 
 @dataclass(frozen=True)

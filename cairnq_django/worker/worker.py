@@ -8,10 +8,11 @@ from contextlib import contextmanager
 
 from django.db import connections
 
+from ..arguments import Seconds
 from ..registry import Registry, default_registry
 from .inbox import Inbox
 from .loop import Loop
-from .options import Seconds, WorkerOptions
+from .options import WorkerOptions
 from .shutdown import stopping_on_signals
 
 

@@ -79,6 +79,14 @@ def test_announcements_of_one_transaction_are_one_statement() -> None:
 
 
 @on_postgresql
+def test_a_submit_that_gives_way_to_a_live_task_wakes_nobody() -> None:
+    submit("anything", key="order:7")
+    with CaptureQueriesContext(connection) as queries:
+        submit("anything", key="order:7")
+    assert not [query for query in queries if "pg_notify" in query["sql"]]
+
+
+@on_postgresql
 def test_a_task_that_ends_is_announced_by_its_id() -> None:
     task, other = submit("anything"), submit("anything")
     with subscribed(str(task.pk), channel=Channel.ENDED) as ended, subscribed(str(other.pk), channel=Channel.ENDED):

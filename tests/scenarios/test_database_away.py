@@ -18,6 +18,7 @@ from tests.workers import (
     PATIENCE,
     Reports,
     database_away,
+    echo_and_wait,
     ended,
     kill_other_connections,
     quick,
@@ -29,7 +30,7 @@ from tests.workers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 pytestmark = runs_workers
 
@@ -37,24 +38,8 @@ needs_a_server = pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLit
 
 
 @pytest.fixture
-def go() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
-
-
-@pytest.fixture
 def registry(go: threading.Event) -> Registry:
-    registry = Registry()
-
-    @registry.task
-    def echo(ctx: TaskContext, payload: Any) -> Any:
-        return payload
-
-    @registry.task
-    def wait(ctx: TaskContext, payload: Any) -> Any:
-        wait_for(go)
-        return payload
+    registry = echo_and_wait(go)
 
     @registry.task
     async def echo_async(ctx: AsyncTaskContext, payload: Any) -> Any:

@@ -15,16 +15,9 @@ from tests.store.sessions import row
 from tests.workers import PATIENCE, attempts, database_away, ended, quick, reports, run, running, runs_workers, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 pytestmark = runs_workers
-
-
-@pytest.fixture
-def go() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
 
 
 @pytest.fixture

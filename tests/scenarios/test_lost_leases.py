@@ -29,7 +29,7 @@ from tests.workers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 pytestmark = runs_workers
 
@@ -37,13 +37,6 @@ pytestmark = runs_workers
 @pytest.fixture
 def registry() -> Registry:
     return Registry()
-
-
-@pytest.fixture
-def go() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])

@@ -16,7 +16,7 @@ from tests.store.sessions import row
 from tests.workers import PATIENCE, attempts, database_away, ended, quick, reports, run, running, runs_workers, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 pytestmark = runs_workers
 
@@ -30,13 +30,6 @@ def registry() -> Registry:
         return payload
 
     return registry
-
-
-@pytest.fixture
-def go() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
 
 
 def test_a_sync_handler_is_abandoned_and_its_slot_is_free(registry: Registry, go: threading.Event) -> None:

@@ -27,13 +27,6 @@ def handlers() -> Iterator[AsyncHandlers]:
         handlers.close()
 
 
-@pytest.fixture
-def go() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
-
-
 def loop_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "cairnq-async"]
 

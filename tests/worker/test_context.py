@@ -29,7 +29,7 @@ from tests.store.sessions import another_transaction, in_another_session, locks_
 from tests.workers import PATIENCE, attempts, ended, quick, run, running, runs_workers, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 pytestmark = runs_workers
 
@@ -41,14 +41,6 @@ class Rollback(Exception):
 @pytest.fixture
 def registry() -> Registry:
     return Registry()
-
-
-@pytest.fixture
-def go() -> Iterator[threading.Event]:
-    """What handlers wait for; set in the end, so that none is left behind by a test that fails."""
-    event = threading.Event()
-    yield event
-    event.set()
 
 
 FIELDS = [

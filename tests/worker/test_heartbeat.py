@@ -28,16 +28,9 @@ from tests.workers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 pytestmark = runs_workers
-
-
-@pytest.fixture
-def go() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
 
 
 @pytest.fixture

@@ -14,35 +14,17 @@ from cairnq_django import AsyncTaskContext, Registry, Task, TaskContext, get, su
 from cairnq_django.worker.threads import HandlerThread
 from tests.factories import TaskFactory
 from tests.helpers import eventually
-from tests.workers import PATIENCE, ended, quick, reports, run, running, runs_workers, wait_for
+from tests.workers import PATIENCE, echo_and_wait, ended, quick, reports, run, running, runs_workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 pytestmark = runs_workers
 
 
 @pytest.fixture
-def go() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
-
-
-@pytest.fixture
 def registry(go: threading.Event) -> Registry:
-    registry = Registry()
-
-    @registry.task
-    def echo(ctx: TaskContext, payload: Any) -> Any:
-        return payload
-
-    @registry.task
-    def wait(ctx: TaskContext, payload: Any) -> Any:
-        wait_for(go)
-        return payload
-
-    return registry
+    return echo_and_wait(go)
 
 
 def test_it_claims_names_that_it_has_handlers_for_and_no_others(registry: Registry) -> None:

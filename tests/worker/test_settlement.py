@@ -17,40 +17,24 @@ from tests.workers import (
     attempts,
     database_away,
     database_refusing,
+    echo_and_wait,
     ended,
     quick,
     reports,
     run,
     running,
     runs_workers,
-    wait_for,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 pytestmark = runs_workers
 
 
 @pytest.fixture
-def go() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
-
-
-@pytest.fixture
 def registry(go: threading.Event) -> Registry:
-    registry = Registry()
-
-    @registry.task
-    def echo(ctx: TaskContext, payload: Any) -> Any:
-        return payload
-
-    @registry.task
-    def wait(ctx: TaskContext, payload: Any) -> Any:
-        wait_for(go)
-        return payload
+    registry = echo_and_wait(go)
 
     @registry.task
     def fail(ctx: TaskContext, payload: str) -> None:

@@ -13,7 +13,7 @@ from tests.helpers import eventually
 from tests.workers import PATIENCE, ended, quick, running, runs_workers, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 pytestmark = runs_workers
 
@@ -27,13 +27,6 @@ def registry() -> Registry:
         return payload
 
     return registry
-
-
-@pytest.fixture
-def go() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
 
 
 def test_without_a_registry_it_serves_the_default_one() -> None:
