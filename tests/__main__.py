@@ -91,7 +91,8 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
         "-n",
         dest="processes",
         type=int,
-        default=min(4, os.cpu_count() or 1),
+        # Many tests wait for something, and leave their processor to others.
+        default=min(8, 2 * (os.cpu_count() or 1)),
         help="test processes, each with a database of its own; 0 runs all in one, for --pdb (default: %(default)s)",
     )
     return parser.parse_known_args()
