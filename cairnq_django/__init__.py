@@ -42,6 +42,7 @@ _ROOMS = {
     "errors": (
         "CairnQError",
         "TaskError",
+        "Snooze",
         "TaskFailed",
         "TaskCanceled",
         "TaskTimeout",
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from .errors import LostLease as LostLease
     from .errors import QueueFull as QueueFull
     from .errors import SerializationError as SerializationError
+    from .errors import Snooze as Snooze
     from .errors import TaskCanceled as TaskCanceled
     from .errors import TaskError as TaskError
     from .errors import TaskFailed as TaskFailed

@@ -9,6 +9,7 @@ from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.backends.ddl_references import Statement
+from django.db.models.sql.compiler import SQLCompiler
 
 
 class ExactCharField(models.CharField):  # type: ignore[type-arg]
@@ -20,6 +21,19 @@ class ExactCharField(models.CharField):  # type: ignore[type-arg]
             mariadb = getattr(connection, "mysql_is_mariadb", False)
             parameters["collation"] = "utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
         return parameters
+
+
+class JSONSize(models.Func):
+    """How many bytes a JSON column's value takes as text, which the database does not send for it; 0 for NULL."""
+
+    output_field = models.IntegerField()
+
+    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any) -> Any:  # type: ignore[override]
+        template = {
+            "postgresql": "COALESCE(OCTET_LENGTH(CAST(%(expressions)s AS TEXT)), 0)",
+            "sqlite": "COALESCE(LENGTH(CAST(%(expressions)s AS BLOB)), 0)",
+        }.get(connection.vendor, "COALESCE(LENGTH(CAST(%(expressions)s AS CHAR)), 0)")
+        return super().as_sql(compiler, connection, template=template, **context)
 
 
 class PartialIndex(models.Index):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache, partial
 from typing import Any, Final
@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 from .arguments import integer, seconds, text
-from .limits import MAX_ATTEMPTS, QUEUE_LENGTH, SHORTEST
+from .limits import MAX_ATTEMPTS, NAME_LENGTH, QUEUE_LENGTH, SHORTEST
 
 SETTING: Final = "CAIRNQ"
 
@@ -30,6 +30,8 @@ class Settings:
     heartbeat_interval: float | None = None  # None: a third of the lease
     poll_interval: float = 1.0
     claim_batch: int | None = None  # None: as many as the concurrency
+    resources: Mapping[str, int] = field(default_factory=dict)  # calls at a time that share each resource
+    max_in_flight_bytes: int | None = None  # None: no limit
     retry_backoff: float = 1.0
     retry_backoff_max: float = 30.0
     max_run: float | None = None  # None: no limit
@@ -51,6 +53,21 @@ def problems(raw: Any) -> list[str]:
 def heartbeat_interval(lease: float, chosen: float | None = None) -> float:
     """Return the seconds between two beats for a lease of `lease` seconds; `chosen` is None for the usual third."""
     return max(lease / 3 if chosen is None else chosen, MIN_HEARTBEAT_INTERVAL)
+
+
+def resources(value: Any, name: str) -> dict[str, int]:
+    """Return how many calls at a time may share each resource. Raises `TypeError` or `ValueError` naming the place."""
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            f'{name} must be a dict from a resource\'s name to a number of calls, such as {{"gpu": 2}}, got '
+            f"{type(value).__name__}"
+        )
+    return {
+        text(resource, f"the name of a resource in {name}", maximum=NAME_LENGTH): integer(
+            calls, f"{name}[{resource!r}]", minimum=0
+        )
+        for resource, calls in value.items()
+    }
 
 
 @cache
@@ -123,6 +140,8 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "HEARTBEAT_INTERVAL": partial(seconds, minimum=SHORTEST, allow_none=True),
     "POLL_INTERVAL": partial(seconds, minimum=SHORTEST),
     "CLAIM_BATCH": _optional_integer,
+    "RESOURCES": resources,
+    "MAX_IN_FLIGHT_BYTES": _optional_integer,
     "RETRY_BACKOFF": seconds,
     "RETRY_BACKOFF_MAX": seconds,
     "MAX_RUN": partial(seconds, minimum=SHORTEST, allow_none=True),

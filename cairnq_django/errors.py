@@ -1,7 +1,8 @@
-"""The exceptions this package raises, and the one its handlers raise."""
+"""The exceptions this package raises, and those that its handlers raise."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -49,6 +50,18 @@ class TaskError(CairnQError):
         self.retryable = retryable
         self.details = details
         super().__init__(self.message)
+
+
+class Snooze(CairnQError):
+    """
+    Raised by a handler to have its task again in `delay` (seconds or a `timedelta`), without spending the attempt.
+
+    A delay that is none, or negative, fails the attempt.
+    """
+
+    def __init__(self, delay: float | timedelta) -> None:
+        self.delay = delay
+        super().__init__(f"To be run again in {delay}")
 
 
 class TaskFailed(CairnQError):

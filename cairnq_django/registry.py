@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from asgiref.sync import iscoroutinefunction
 
 from .arguments import Seconds, integer, seconds, text
-from .limits import MAX_ATTEMPTS, MAX_PRIORITY, MIN_PRIORITY, NAME_LENGTH, QUEUE_LENGTH, SHORTEST
+from .limits import MAX_ATTEMPTS, MAX_BATCH, MAX_PRIORITY, MIN_PRIORITY, NAME_LENGTH, QUEUE_LENGTH, SHORTEST
 
 if TYPE_CHECKING:
     from .worker.context import AsyncTaskContext, TaskContext
@@ -35,7 +35,11 @@ class TaskDef(Generic[P, R]):
     queue: str = DEFAULT_QUEUE
     max_attempts: int | None = None  # None: `CAIRNQ["MAX_ATTEMPTS"]`
     priority: int = 0  # higher first
-    max_run: float | None = None  # seconds that one attempt may take; None: the worker's own limit
+    max_run: float | None = None  # seconds that one call may take; None: the worker's own limit
+    batch: int | None = None  # tasks that one call takes at the most; its handler gets a list of contexts
+    concurrency: int | None = None  # calls at the same time in one worker; None: the worker's own limit
+    resource: str | None = None  # whose ceiling on calls the name shares; the worker declares it
+    atomic: bool = False  # whether what the handler writes commits together with its success
     handler: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -45,19 +49,31 @@ class TaskDef(Generic[P, R]):
             "priority": integer(self.priority, "priority", minimum=MIN_PRIORITY, maximum=MAX_PRIORITY),
             "max_run": seconds(self.max_run, "max_run", minimum=SHORTEST, allow_none=True),
         }
-        if self.max_attempts is not None:
-            checked["max_attempts"] = integer(self.max_attempts, "max_attempts", minimum=1, maximum=MAX_ATTEMPTS)
+        for argument, maximum in (("max_attempts", MAX_ATTEMPTS), ("batch", MAX_BATCH), ("concurrency", None)):
+            value = getattr(self, argument)
+            if value is not None:
+                checked[argument] = integer(value, argument, minimum=1, maximum=maximum)
+        if self.resource is not None:
+            checked["resource"] = text(self.resource, "resource", maximum=NAME_LENGTH)
+        if not isinstance(self.atomic, bool):
+            raise TypeError(f"atomic must be True or False, got {self.atomic!r}")
         if self.handler is not None:
-            _check_handler(self.handler, checked["name"])
+            _check_handler(self.handler, checked["name"], takes_batch=self.batch is not None)
+        if self.atomic:
+            _refuse_atomic(self)
         # String and integer enums, timedeltas: from here on they are plain values.
         for argument, value in checked.items():
             object.__setattr__(self, argument, value)
 
-    def __call__(self, ctx: Any, payload: P) -> Any:
-        """What the handler returns; of an async one, something to await."""
+    @overload
+    def __call__(self, ctx: Any, payload: P) -> Any: ...
+    @overload
+    def __call__(self, items: Sequence[Any], /) -> Any: ...
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """What the handler returns; of an async one, something to await. One with `batch` takes a list of contexts."""
         if self.handler is None:
             raise TypeError(f"Task {self.name!r} has no handler here; it is run by another program")
-        return self.handler(ctx, payload)
+        return self.handler(*arguments, **named)
 
     @property
     def is_async(self) -> bool:
@@ -108,7 +124,24 @@ class Registry:
         max_attempts: int | None = None,
         priority: int = 0,
         max_run: Seconds | None = None,
+        concurrency: int | None = None,
+        resource: str | None = None,
+        atomic: bool = False,
     ) -> Decorator: ...
+    @overload
+    def task(
+        self,
+        name: str | None = None,
+        /,
+        *,
+        batch: int,
+        queue: str = DEFAULT_QUEUE,
+        max_attempts: int | None = None,
+        priority: int = 0,
+        max_run: Seconds | None = None,
+        concurrency: int | None = None,
+        resource: str | None = None,
+    ) -> BatchDecorator: ...
 
     def task(self, what: Any = None, /, **options: Any) -> Any:
         """Register a handler: `@task`, `@task("name", queue="mail")` or `@task(definition)`.
@@ -116,8 +149,21 @@ class Registry:
         Returns its `TaskDef`, which `submit()` takes and which can be called like the handler. Without a name the
         function's own is taken.
 
+        `queue`, `priority` and `max_attempts` are what a submit takes if it is not told otherwise. `max_run` bounds a
+        call, in seconds. `concurrency` bounds the calls of this name that one worker makes at the same time, and
+        `resource` names a ceiling that several names share: `CAIRNQ["RESOURCES"]` or `Worker(resources=...)` says how
+        high it is.
+
+        With `batch`, the handler takes a list of up to that many contexts, and what it does not settle itself is
+        settled by how the call ends: returned, each task has succeeded, with its result from a returned mapping of
+        task ids to results if it is in there; raised, each has failed.
+
+        With `atomic`, a sync handler runs in a transaction on the database that tasks live in, and what it wrote there
+        commits together with its task's success, or is rolled back.
+
         Raises `ValueError` for a name that is taken, or a handler that has none; `TypeError` for a handler that does
-        not take `(ctx, payload)`, and for options beside a `TaskDef`, which holds its own.
+        not take `(ctx, payload)`, or the list if there is a `batch`, and for options beside a `TaskDef`, which holds
+        its own.
         """
         if isinstance(what, TaskDef):
             if options:
@@ -153,6 +199,12 @@ if TYPE_CHECKING:
         @overload
         def __call__(self, handler: Callable[[TaskContext, P], R], /) -> TaskDef[P, R]: ...
 
+    class BatchDecorator(Protocol):
+        @overload
+        def __call__(self, handler: Callable[[list[AsyncTaskContext]], Awaitable[Any]], /) -> TaskDef[Any, Any]: ...
+        @overload
+        def __call__(self, handler: Callable[[list[TaskContext]], Any], /) -> TaskDef[Any, Any]: ...
+
 
 def _own_name(handler: Any) -> str:
     if not callable(handler):
@@ -163,20 +215,35 @@ def _own_name(handler: Any) -> str:
     return str(name)
 
 
-def _check_handler(handler: Any, name: str) -> None:
+def _check_handler(handler: Any, name: str, *, takes_batch: bool) -> None:
+    expected = "a list of contexts (it has a batch)" if takes_batch else "(ctx, payload)"
     if not callable(handler) or isinstance(handler, TaskDef):
-        raise TypeError(f"The handler of task {name!r} is to be a function that takes (ctx, payload), got {handler!r}")
+        raise TypeError(f"The handler of task {name!r} is to be a function that takes {expected}, got {handler!r}")
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
         # Some callables written in C do not say what they take.
         return
     try:
-        signature.bind(None, None)
+        signature.bind(*[None] * (1 if takes_batch else 2))
     except TypeError as error:
         raise TypeError(
-            f"The handler of task {name!r} is to take (ctx, payload), but {_where(handler)} takes {signature}"
+            f"The handler of task {name!r} is to take {expected}, but {_where(handler)} takes {signature}"
         ) from error
+
+
+def _refuse_atomic(definition: TaskDef[Any, Any]) -> None:
+    """Raises `ValueError` for a definition whose handler cannot run in one transaction with its settlement."""
+    if definition.batch is not None:
+        raise ValueError(
+            f"Task {definition.name!r} cannot have both atomic and batch: the tasks of a batch end one by one. Let its "
+            "handler open transactions of its own"
+        )
+    if definition.is_async:
+        raise ValueError(
+            f"Task {definition.name!r} cannot be atomic: its handler is async, and a transaction of Django's lives in "
+            "one thread. Make the handler a plain function"
+        )
 
 
 def _where(handler: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import factory
 from factory.django import DjangoModelFactory
@@ -15,6 +15,11 @@ from cairnq_django.statuses import AttemptOutcome, TaskStatus
 from cairnq_django.store.engine import task_database
 from cairnq_django.store.leases import Lease
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from cairnq_django.store.claim import Draw, Drawn
+
 WORKER = "worker-1"
 
 
@@ -25,6 +30,16 @@ def an_error(message: str = "boom", *, retryable: bool = True) -> Envelope:
 def lease_of(task: Task) -> Lease:
     """The lease that a running task is under."""
     return Lease(task.pk, task.worker_id, task.attempt)
+
+
+def in_turn(*draws: Draw) -> Callable[[], Generator[Draw, Drawn, None]]:
+    """These draws as a claim takes them, whatever each of them claims."""
+
+    def each() -> Generator[Draw, Drawn, None]:
+        for draw in draws:  # noqa: UP028 - a tuple's iterator takes nothing that is sent
+            yield draw
+
+    return each
 
 
 def new_task(**fields: Any) -> Task:

@@ -13,7 +13,7 @@ from cairnq_django.models import Task
 from cairnq_django.store.claim import Draw, claim
 from cairnq_django.store.maintenance import purge, recover
 from cairnq_django.store.submit import Conflict, submit
-from tests.factories import TaskFactory, new_task
+from tests.factories import TaskFactory, in_turn, new_task
 from tests.helpers import eventually
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def test_a_session_s_time_zone_does_not_matter() -> None:
     held = TaskFactory(running=True)
     assert recover(DB) == [expired]
     assert purge(DB, older_than=3600) == 1
-    claimed = claim(DB, [Draw(("default",), ("work",), 10)], worker_id="worker-1", lease=30)
+    claimed = claim(DB, in_turn(Draw(("default",), ("work",), 10)), worker_id="worker-1", lease=30)
     assert {task.lease.task_id for task in claimed} >= {task.pk, expired.pk}
     assert delayed.refresh().is_queued
     assert held.refresh().is_running
@@ -112,7 +112,7 @@ def test_the_host_s_clock_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("django.utils.timezone.now", lambda: wrong)
     monkeypatch.setattr("time.time", wrong.timestamp)
     (task,) = submit(DB, [new_task()], Conflict.REUSE).tasks
-    claim(DB, [Draw(("default",), ("work",), 1)], worker_id="worker-1", lease=30)
+    claim(DB, in_turn(Draw(("default",), ("work",), 1)), worker_id="worker-1", lease=30)
     task.refresh()
     assert task.created_at <= task.started_at <= task.lease_until
     assert task.created_at.year > 2001

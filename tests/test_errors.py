@@ -18,6 +18,7 @@ from cairnq_django.errors import (
     LostLease,
     QueueFull,
     SerializationError,
+    Snooze,
     TaskCanceled,
     TaskError,
     TaskFailed,
@@ -43,6 +44,7 @@ def every_error() -> list[CairnQError]:
     return [
         CairnQError("anything"),
         TaskError("No luck", code="luck", retryable=False, details={"dice": [1, 2]}),
+        Snooze(timedelta(minutes=1)),
         TaskFailed(a_task(status="failed", attempt=3, error=ENVELOPE)),
         TaskCanceled(a_task(status="canceled")),
         TaskTimeout(a_task(), 5),

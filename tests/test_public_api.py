@@ -33,7 +33,7 @@ PUBLIC = [
     *TWINS,
     *TWINS.values(),
     *("Task", "TaskStatus", "task", "TaskDef", "Registry", "TaskContext", "AsyncTaskContext", "Worker"),
-    *("CairnQError", "TaskError", "TaskFailed", "TaskCanceled", "TaskTimeout"),
+    *("CairnQError", "TaskError", "Snooze", "TaskFailed", "TaskCanceled", "TaskTimeout"),
     *("AlreadyExists", "QueueFull", "LostLease", "SerializationError"),
 ]
 

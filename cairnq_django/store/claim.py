@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import F
 
 from ..clock import Now, after
+from ..columns import JSONSize
 from ..models import Task
 from ..querysets import TaskQuerySet
 from ..statuses import TaskStatus
@@ -25,6 +26,8 @@ class Draw:
     queues: tuple[str, ...]
     names: tuple[str, ...]
     limit: int
+    max_bytes: int | None = None  # of their payloads together; None: no limit, and they are not measured
+    or_one: bool = False  # whether the first one may be claimed however large it is
 
 
 @dataclass(frozen=True)
@@ -42,27 +45,49 @@ class Claim:
     root_id: UUID
     correlation_id: str | None
     run_at: datetime
+    payload_bytes: int = 0  # as JSON text, where the draw has a limit of bytes
 
 
-def claim(using: str, draws: Sequence[Draw], *, worker_id: str, lease: float) -> list[Claim]:
+class Drawn(NamedTuple):
+    """What a draw claimed, in claim order, and whether a payload that did not fit ended it."""
+
+    claims: list[Claim]
+    cut_by_bytes: bool
+
+
+def claim(
+    using: str, draws: Callable[[], Generator[Draw, Drawn, None]], *, worker_id: str, lease: float
+) -> list[Claim]:
     """Claim due tasks for `worker_id` under a lease of `lease` seconds, each draw's in claim order.
 
-    One short transaction; what another worker is claiming at this moment is passed over, not waited for.
+    `draws()` yields one draw after another and is sent what each claimed. One short transaction, in which it starts
+    anew if a conflict rolled it back; what another worker is claiming at this moment is passed over, not waited for.
     """
 
     def work() -> list[Claim]:
-        return [task for draw in draws for task in _claim_draw(using, draw, worker_id, lease)]
+        claims: list[Claim] = []
+        plan = draws()
+        draw = next(plan, None)
+        while draw is not None:
+            drawn = _claim_draw(using, draw, worker_id, lease)
+            claims += drawn.claims
+            try:
+                draw = plan.send(drawn)
+            except StopIteration:
+                break
+        return claims
 
-    return in_transaction(using, work) if draws else []
+    return in_transaction(using, work)
 
 
-def _claim_draw(using: str, draw: Draw, worker_id: str, lease: float) -> list[Claim]:
+def _claim_draw(using: str, draw: Draw, worker_id: str, lease: float) -> Drawn:
     candidates: list[Task] = []
     for queue in dict.fromkeys(draw.queues):
         # Queue by queue, each in the order of the claim index: over several queues at once the database would sort.
-        candidates += _due(using, queue, draw.names).select_for_update(skip_locked=True)[: draw.limit]
+        candidates += _due(using, queue, draw).select_for_update(skip_locked=True)[: draw.limit]
     candidates.sort(key=lambda task: (-task.priority, task.run_at, task.pk))
-    taken = candidates[: draw.limit]
+    found = candidates[: draw.limit]
+    taken = found if draw.max_bytes is None else _that_fit(using, found, draw.max_bytes, or_one=draw.or_one)
     if taken:
         Task.objects.using(using).queued().filter(pk__in=[task.pk for task in taken]).update(
             status=TaskStatus.RUNNING,
@@ -72,13 +97,29 @@ def _claim_draw(using: str, draw: Draw, worker_id: str, lease: float) -> list[Cl
             started_at=Now(),
             updated_at=Now(),
         )
-    return [_claimed(task, worker_id) for task in taken]
+    return Drawn([_claimed(task, worker_id) for task in taken], cut_by_bytes=len(taken) < len(found))
 
 
-def _due(using: str, queue: str, names: Sequence[str]) -> TaskQuerySet:
-    due = Task.objects.using(using).due().filter(queue=queue).for_handlers(names).in_claim_order()
+def _due(using: str, queue: str, draw: Draw) -> TaskQuerySet:
+    due = Task.objects.using(using).due().filter(queue=queue).for_handlers(draw.names).in_claim_order()
     # The text of an earlier failure is not the handler's business.
-    return due.defer("result", "error", "message")
+    due = due.defer("result", "error", "message")
+    return due if draw.max_bytes is None else due.defer("payload").annotate(payload_bytes=JSONSize("payload"))
+
+
+def _that_fit(using: str, found: Sequence[Any], max_bytes: int, *, or_one: bool) -> list[Task]:
+    """Those of `found` whose payloads fit into `max_bytes` one after another, with their payloads read."""
+    left = max_bytes
+    fitting: list[Any] = []
+    for task in found:
+        left -= task.payload_bytes
+        if left < 0 and not (or_one and not fitting):
+            break
+        fitting.append(task)
+    payloads = dict(Task.objects.using(using).filter(pk__in=[task.pk for task in fitting]).values_list("pk", "payload"))
+    for task in fitting:
+        task.payload = payloads[task.pk]
+    return fitting
 
 
 def _claimed(task: Task, worker_id: str) -> Claim:
@@ -94,4 +135,5 @@ def _claimed(task: Task, worker_id: str) -> Claim:
         root_id=task.root_id,
         correlation_id=task.correlation_id,
         run_at=task.run_at,
+        payload_bytes=getattr(task, "payload_bytes", 0),
     )

@@ -7,8 +7,9 @@ from typing import Any
 
 from django.db.models import F
 
-from ..clock import Now, after
+from ..clock import after
 from ..envelopes import Envelope, canceled_while_running
+from ..errors import LostLease
 from ..models import Task
 from ..statuses import AttemptOutcome, TaskStatus
 from . import states
@@ -34,6 +35,14 @@ def fail(using: str, lease: Lease, error: Envelope, *, retry_delay: float) -> Ta
     nothing.
     """
     return in_transaction(using, lambda: _fail(using, lease, error, retry_delay))
+
+
+def snooze(using: str, lease: Lease, *, delay: float) -> TaskStatus:
+    """Give the task back to its queue, due in `delay` seconds, its attempt not counted.
+
+    One with a cancel requested ends `canceled`. One short transaction. Raises `LostLease`, having written nothing.
+    """
+    return in_transaction(using, lambda: _give_back(using, lease, delay))
 
 
 def release(using: str, leases: Sequence[Lease]) -> int:
@@ -67,14 +76,21 @@ def _cancel(using: str, lease: Lease) -> TaskStatus:
 
 
 def _release(using: str, lease: Lease) -> int:
+    try:
+        _give_back(using, lease, 0)
+    except LostLease:
+        return 0
+    return 1
+
+
+def _give_back(using: str, lease: Lease, delay: float) -> TaskStatus:
     task = _owned(using, lease)
     if task is None:
-        return 0
+        raise lease.lost()
     if task.cancel_requested:
-        _write_canceled(using, lease, task, canceled_while_running())
-    else:
-        _write(using, lease, {**states.QUEUED_AGAIN, "attempt": F("attempt") - 1, "run_at": Now()})
-    return 1
+        return _write_canceled(using, lease, task, canceled_while_running())
+    _write(using, lease, {**states.QUEUED_AGAIN, "attempt": F("attempt") - 1, "run_at": after(delay)})
+    return TaskStatus.QUEUED
 
 
 def _write_canceled(using: str, lease: Lease, task: Task, error: Envelope) -> TaskStatus:

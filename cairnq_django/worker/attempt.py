@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,16 @@ class Failure:
     error: Envelope
 
 
+@dataclass(frozen=True)
+class Snoozed:
+    """The task is to be given back for later, as if this attempt had not been."""
+
+    delay: float  # seconds
+
+
+Outcome = Success | Failure | Snoozed
+
+
 class Attempt:
     """Shared by the handler's thread, the worker's loop and its heartbeat."""
 
@@ -63,18 +73,28 @@ class Attempt:
         self.lease_lost = threading.Event()
         self.on_lease_lost: Callable[[], None] | None = None
         self.cancel_requested = False
-        self.retry_in: float | None = None  # seconds until its retry is due, once it is queued again
+        self.due_in: float | None = None  # seconds until the task is due again, once it is queued again
+        self.decided: Outcome | None = None  # by the handler, in a transaction that this rolls back
         self._lease = lease  # seconds
         self._valid_until = leased_at + lease  # on the monotonic clock, from before the lease was written
         self._retry_delay = retry_delay
         self._cancel_checked_at = leased_at
-        self._settling = threading.Lock()  # guards _settled and _uncommitted
+        self._settling = threading.Lock()  # guards decided, _settled, _uncommitted
         self._settled = False
         self._uncommitted = False
+        self._in_atomic = False
+
+    def __str__(self) -> str:
+        return f"{self.claim.name} {self.claim.lease.task_id} (attempt {self.claim.lease.attempt})"
 
     @property
     def settled(self) -> bool:
         return self._settled
+
+    @property
+    def in_atomic(self) -> bool:
+        """Whether the handler is in a transaction that `atomic()` began."""
+        return self._in_atomic
 
     @property
     def lost(self) -> bool:
@@ -112,16 +132,44 @@ class Attempt:
         """A statement sent at `sent_at`, on the monotonic clock, renewed the lease."""
         self._valid_until = sent_at + self._lease
 
-    def settle(self, outcome: Success | Failure) -> None:
+    def settle(self, outcome: Outcome) -> None:
         """Record how the attempt ended, unless it is recorded. Raises `LostLease` if the database says it is lost."""
         with self._settling:
-            if self._settled:
+            if not self._settled:
+                self._write(lambda: self._record(outcome))
+                self._note_settled()
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        """A transaction that commits if the attempt is settled in it by `settle_with_writes()`, as succeeded.
+
+        Raises `LostLease`, and `RuntimeError` inside another transaction.
+        """
+        self.check_lease()
+        self._in_atomic = True
+        try:
+            with transaction.atomic(using=self.using, durable=True):
+                yield
+                if self.decided is not None:
+                    transaction.set_rollback(True, using=self.using)
+        finally:
+            self._in_atomic = False
+
+    def settle_with_writes(self, outcome: Outcome) -> None:
+        """Record, in the transaction that `atomic()` began, that the attempt succeeded.
+
+        Any other outcome, also that of a task that is to be canceled, is `decided`, to be recorded when this
+        transaction has been rolled back. Raises `LostLease`.
+        """
+        with self._settling:
+            # Whoever let the attempt go may have recorded its end; then nothing of it may commit.
+            self.check_lease()
+            if self._settled or self.decided is not None:
                 return
-            self._write(lambda: self._record(outcome))
-            self._settled = True
-            if in_open_transaction(self.using):
-                self._uncommitted = True
-                transaction.on_commit(self._committed, using=self.using)
+            if isinstance(outcome, Success) and self._write(lambda: self._record(outcome)) == TaskStatus.SUCCEEDED:
+                self._note_settled()
+            else:
+                self.decided = outcome
 
     def forget_what_rolled_back(self) -> None:
         """A settlement that rolled back never was. For the handler's thread, or after the handler's end."""
@@ -180,25 +228,36 @@ class Attempt:
             with suppress(LostLease):
                 show()
 
-    def _record(self, outcome: Success | Failure) -> None:
+    def _note_settled(self) -> None:
+        self._settled = True
+        if in_open_transaction(self.using):
+            self._uncommitted = True
+            transaction.on_commit(self._committed, using=self.using)
+
+    def _record(self, outcome: Outcome) -> TaskStatus:
         lease = self.claim.lease
+        due_in = None
         if isinstance(outcome, Success):
             status = settle.complete(self.using, lease, outcome.result)
+        elif isinstance(outcome, Snoozed):
+            due_in = outcome.delay
+            status = settle.snooze(self.using, lease, delay=due_in)
         else:
-            delay = self._retry_delay(lease.attempt)
-            status = settle.fail(self.using, lease, outcome.error, retry_delay=delay)
-            if status == TaskStatus.QUEUED:
-                self.retry_in = delay
-            self._log(outcome.error, status)
-        if status in TERMINAL:
+            due_in = self._retry_delay(lease.attempt)
+            status = settle.fail(self.using, lease, outcome.error, retry_delay=due_in)
+            self._log(outcome.error, status, due_in)
+        if status == TaskStatus.QUEUED:
+            self.due_in = due_in
+        elif status in TERMINAL:
             notify.announce(self.using, Channel.ENDED, [str(lease.task_id)])
+        return status
 
-    def _log(self, error: Envelope, status: TaskStatus) -> None:
+    def _log(self, error: Envelope, status: TaskStatus, delay: float) -> None:
         lease, attempts = self.claim.lease, self.claim.max_attempts
         attempt = f"Attempt {lease.attempt} of {attempts} at task {lease.task_id} ({self.claim.name})"
         problem = f"{error['type']} [{error['code']}] {error['message']}"
         if status == TaskStatus.QUEUED:
-            logger.warning("%s failed, to be retried in %.1f s: %s", attempt, self.retry_in, problem)
+            logger.warning("%s failed, to be retried in %.1f s: %s", attempt, delay, problem)
         elif status == TaskStatus.FAILED:
             logger.error("%s failed for good: %s", attempt, problem)
         else:

@@ -2,14 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from ..store.claim import Draw
+from ..registry import TaskDef
+from ..store.claim import Draw, Drawn
 
 
-def plan_draws(
-    *, queues: Sequence[str], names: Sequence[str], concurrency: int, occupied: int, claim_batch: int
-) -> list[Draw]:
-    """The claims that fill the free slots: never more than can start at once."""
-    limit = min(concurrency - occupied, claim_batch)
-    return [Draw(tuple(queues), tuple(names), limit)] if limit > 0 else []
+@dataclass(frozen=True)
+class Group:
+    """Names that draw together. One that limits itself draws alone, to be left out while it is at its limit."""
+
+    names: tuple[str, ...]
+    batch: int = 1  # tasks of one call
+    concurrency: int | None = None  # calls at the same time
+    resource: str | None = None  # whose ceiling its calls share
+
+
+def grouped(definitions: Iterable[TaskDef[Any, Any]], resources: Mapping[str, int]) -> list[Group]:
+    """The groups of a worker's handlers, without those whose resource this worker has none of."""
+    groups = []
+    together = []
+    for definition in sorted(definitions, key=lambda definition: definition.name):
+        limits = (definition.batch, definition.concurrency, definition.resource)
+        if limits == (None, None, None):
+            together.append(definition.name)
+        elif definition.resource is None or resources.get(definition.resource):
+            groups.append(Group((definition.name,), definition.batch or 1, definition.concurrency, definition.resource))
+    return [Group(tuple(together)), *groups] if together else groups
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a worker can take on now. Calls are counted, a batch as one; bytes are those of payloads."""
+
+    calls: int  # that its own limits allow
+    resources: Mapping[str, int]  # declared calls of each
+    running: Sequence[TaskDef[Any, Any]]  # of the calls whose handlers are at work, abandoned ones included
+    max_bytes: int | None = None  # in flight; None: they are not measured
+    bytes_in_flight: int = 0
+
+
+class Plan:
+    """The draws of one poll: each as large as what was really claimed before it leaves."""
+
+    def __init__(self, budget: Budget, groups: Sequence[Group], queues: Sequence[str]) -> None:
+        self._budget = budget
+        self.groups = groups
+        self._queues = tuple(queues)
+        self._start()
+
+    def _start(self) -> None:
+        budget = self._budget
+        self.unfinished: list[Group] = []  # groups that may have more than was drawn
+        self.held_up: Group | None = None  # whose next payload has to wait until running calls give back their bytes
+        self._calls = budget.calls
+        self._names = Counter(definition.name for definition in budget.running)
+        self._resources = Counter(definition.resource for definition in budget.running)
+        self._bytes = budget.max_bytes - budget.bytes_in_flight if budget.max_bytes is not None else None
+        self._is_idle = not budget.bytes_in_flight
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to draw."""
+        return any(self._limit(group) for group in self.groups)
+
+    def draws(self) -> Generator[Draw, Drawn, None]:
+        """Each draw, in turn; what it claimed is to be sent back. Each time it is called it starts anew."""
+        self._start()
+        for group in self.groups:
+            limit = self._limit(group)
+            if not limit:
+                self.unfinished.append(group)
+                continue
+            or_one = self._bytes is not None and self._is_idle
+            drawn = yield Draw(self._queues, group.names, limit, self._bytes, or_one)
+            self._spend(group, drawn)
+            if drawn.cut_by_bytes:
+                # What does not fit goes first next time, and nothing smaller may get in before it for ever.
+                self.held_up = group
+                return
+            if len(drawn.claims) >= limit:
+                self.unfinished.append(group)
+
+    def _limit(self, group: Group) -> int:
+        """How many tasks the group may draw."""
+        calls = self._calls
+        if group.concurrency is not None:
+            calls = min(calls, group.concurrency - self._names[group.names[0]])
+        if group.resource is not None:
+            calls = min(calls, self._budget.resources[group.resource] - self._resources[group.resource])
+        if self._bytes is not None and self._bytes <= 0 and not self._is_idle:
+            return 0
+        return max(calls, 0) * group.batch
+
+    def _spend(self, group: Group, drawn: Drawn) -> None:
+        calls = -(-len(drawn.claims) // group.batch)
+        self._calls -= calls
+        self._names[group.names[0]] += calls
+        self._resources[group.resource] += calls
+        if self._bytes is not None and drawn.claims:
+            self._bytes -= sum(claim.payload_bytes for claim in drawn.claims)
+            self._is_idle = False

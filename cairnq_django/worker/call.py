@@ -6,16 +6,18 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from .. import envelopes
-from ..errors import SerializationError
+from ..arguments import seconds
+from ..errors import SerializationError, Snooze
 from ..registry import TaskDef
 from ..serialization import normalize
 from .aio import OwnThread
-from .attempt import Attempt, Failure, Success
+from .attempt import Attempt, Failure, Outcome, Snoozed, Success
 from .connections import one_request
 from .context import AsyncTaskContext, CallingSide, TaskContext
 
@@ -33,36 +35,47 @@ class Raised:
 
 
 Ending = Returned | Raised
-Outcome = Success | Failure
 
 
 class Call:
-    """A handler's invocation. It runs on a handler thread or the event loop; the worker's loop settles it."""
+    """A handler's invocation, for one task or a batch of them.
+
+    It runs on a handler thread or the event loop; the worker's loop settles what it left open.
+    """
 
     def __init__(
-        self, definition: TaskDef[Any, Any], attempt: Attempt, calling_side: CallingSide, *, max_run: float | None
+        self,
+        definition: TaskDef[Any, Any],
+        attempts: Sequence[Attempt],
+        calling_side: CallingSide,
+        *,
+        max_run: float | None,
     ) -> None:
         self.definition = definition
-        self.attempt = attempt
+        self.attempts = tuple(attempts)
         self.max_run = max_run  # seconds
         self.deadline = time.monotonic() + max_run if max_run is not None else None
-        self.outcome: Outcome | None = None  # None after the end: there is nothing to record
+        self.outcomes: dict[Attempt, Outcome] = {}  # after the end: what is to be recorded
         self.stop: Callable[[], None] = lambda: None  # takes the call off its thread or loop, as far as that goes
         self._calling_side = calling_side
         self._concluding = threading.Lock()  # guards _concluded
         self._concluded = False
 
     def __str__(self) -> str:
-        lease = self.attempt.claim.lease
-        return f"{self.definition.name} {lease.task_id} (attempt {lease.attempt})"
+        first, *others = self.attempts
+        return f"{first} and {len(others)} more of its batch" if others else str(first)
+
+    @property
+    def payload_bytes(self) -> int:
+        """The size of its payloads, where it was measured."""
+        return sum(attempt.claim.payload_bytes for attempt in self.attempts)
 
     def run(self) -> None:
         """Run a sync handler to its end, whatever that is. Never raises."""
         ending: Ending
         try:
             with one_request():
-                ctx = TaskContext(self.attempt, self._calling_side)
-                ending = Returned(self.definition(ctx, ctx.payload))
+                ending = Returned(self._handle())
         except BaseException as exception:
             ending = Raised(exception)
         self._conclude(ending)
@@ -72,8 +85,7 @@ class Call:
         ending: Ending
         try:
             async with OwnThread():
-                ctx = AsyncTaskContext(self.attempt, self._calling_side)
-                ending = Returned(await self.definition(ctx, ctx.payload))
+                ending = Returned(await self.definition(*self._arguments(AsyncTaskContext)))
         except BaseException as exception:
             ending = Raised(exception)
         self._conclude(ending)
@@ -84,56 +96,113 @@ class Call:
         return self.abandon(Failure(envelopes.handler_timeout(self.max_run)))
 
     def abandon(self, outcome: Outcome | None) -> bool:
-        """End the call for the worker, wherever its handler is, and return whether it had not ended by itself."""
-        if not self._end(outcome):
+        """End the call for the worker, wherever its handler is, and return whether it had not ended by itself.
+
+        What its handler did not settle is to end with `outcome`, or is not recorded.
+        """
+        if not self._end(dict.fromkeys(self.attempts, outcome) if outcome is not None else {}):
             return False
-        self.attempt.lose()
+        for attempt in self.attempts:
+            attempt.lose()
         self.stop()
         return True
 
-    def settle(self) -> None:
-        """Record what the handler has not recorded itself. Raises `LostLease` or the database's error."""
-        if self.outcome is not None:
-            self.attempt.settle(self.outcome)
+    def _handle(self) -> Any:
+        arguments = self._arguments(TaskContext)
+        if not self.definition.atomic:
+            return self.definition(*arguments)
+        (attempt,) = self.attempts
+        with attempt.atomic():
+            value = self.definition(*arguments)
+            attempt.settle_with_writes(self._succeeded_with(value))
+        return value
+
+    def _arguments(self, context: type[TaskContext] | type[AsyncTaskContext]) -> tuple[Any, ...]:
+        if self.definition.batch is not None:
+            return ([context(attempt, self._calling_side, in_batch=True) for attempt in self.attempts],)
+        ctx = context(self.attempts[0], self._calling_side)
+        return ctx, ctx.payload
 
     def _conclude(self, ending: Ending) -> None:
         if self._concluded:
             return
-        self.attempt.forget_what_rolled_back()
-        outcome: Outcome | None
+        for attempt in self.attempts:
+            attempt.forget_what_rolled_back()
         try:
-            outcome = self._classify(ending)
+            outcomes = self._classify(ending)
         except BaseException as error:
-            # From a result's own methods, or the project's logging.
-            outcome = Failure(envelopes.from_exception(error, max_depth=self.attempt.json_depth))
-        self._end(outcome)
+            # From the methods of what was returned or raised, or the project's logging.
+            outcomes = dict.fromkeys(self.attempts, self._failed(error))
+        self._end(outcomes)
 
-    def _end(self, outcome: Outcome | None) -> bool:
-        """Let the call end with this outcome, and return whether it had none yet."""
+    def _end(self, outcomes: dict[Attempt, Outcome]) -> bool:
+        """Let the call end with these outcomes, and return whether it had none yet."""
         with self._concluding:
             if self._concluded:
                 return False
             self._concluded = True
-        self.outcome = outcome
+        self.outcomes = {attempt: attempt.decided or outcome for attempt, outcome in outcomes.items()}
         return True
 
-    def _classify(self, ending: Ending) -> Outcome | None:
-        if self.attempt.settled:
-            if isinstance(ending, Raised):
-                logger.error("%s raised after it was settled", self, exc_info=ending.exception)
-            return None
-        if self.attempt.lost:
-            # The handler may have stopped for that: then it has neither succeeded nor failed.
-            logger.warning("%s lost its lease: how its handler ended is not recorded", self)
-            return None
+    def _classify(self, ending: Ending) -> dict[Attempt, Outcome]:
+        """How each attempt ends that is still this call's to end: the same rule for one task and for a batch."""
+        left = [attempt for attempt in self.attempts if self._is_left(attempt)]
+        undecided = [attempt for attempt in left if attempt.decided is None]
+        if isinstance(ending, Raised) and not undecided and not any(attempt.lost for attempt in self.attempts):
+            logger.error("%s raised after it was settled", self, exc_info=ending.exception)
         if isinstance(ending, Raised):
-            return Failure(envelopes.from_exception(ending.exception, max_depth=self.attempt.json_depth))
-        return self._succeeded_with(ending.value)
+            return dict.fromkeys(left, self._raised(ending.exception)) if left else {}
+        results = self._results(ending.value)
+        return {attempt: self._succeeded_with(results.get(attempt.claim.lease.task_id)) for attempt in left}
+
+    def _is_left(self, attempt: Attempt) -> bool:
+        """Whether the handler's end is this attempt's; if the lease is lost, it may have stopped for that."""
+        if attempt.settled:
+            return False
+        if attempt.lost:
+            logger.warning("%s lost its lease: how its handler ended is not recorded", attempt)
+            return False
+        return True
+
+    def _results(self, value: Any) -> dict[UUID | None, Any]:
+        """What was returned for each task."""
+        if self.definition.batch is None:
+            return {self.attempts[0].claim.lease.task_id: value}
+        if inspect.iscoroutine(value):
+            value.close()
+        if not isinstance(value, Mapping):
+            return {}
+        return {_as_uuid(key): result for key, result in value.items()}
 
     def _succeeded_with(self, value: Any) -> Outcome:
         if inspect.iscoroutine(value):
             value.close()
         try:
-            return Success(normalize(value, root="result", max_depth=self.attempt.json_depth))
+            return Success(normalize(value, root="result", max_depth=self._json_depth))
         except SerializationError as error:
             return Failure(envelopes.unserializable_result(error))
+        except BaseException as error:
+            # From the value's own methods; the others of its batch are none the worse for it.
+            return self._failed(error)
+
+    def _raised(self, exception: BaseException) -> Outcome:
+        if not isinstance(exception, Snooze):
+            return self._failed(exception)
+        return Snoozed(seconds(exception.delay, "delay"))
+
+    def _failed(self, exception: BaseException) -> Failure:
+        return Failure(envelopes.from_exception(exception, max_depth=self._json_depth))
+
+    @property
+    def _json_depth(self) -> int:
+        return self.attempts[0].json_depth
+
+
+def _as_uuid(key: Any) -> UUID | None:
+    """The id that a key of a batch's results is; nothing else is anybody's."""
+    if isinstance(key, UUID):
+        return key
+    try:
+        return UUID(key)
+    except (TypeError, ValueError, AttributeError):
+        return None

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
 from .. import envelopes
-from ..arguments import Seconds
+from ..arguments import Seconds, seconds
+from ..errors import CairnQError
 from ..models import Task
 from ..serialization import normalize
-from .attempt import Attempt, Failure, Success
+from .attempt import Attempt, Failure, Outcome, Snoozed, Success
 from .connections import on_a_sound_connection
 
 
@@ -31,7 +33,7 @@ class CallingSide:
 class _Context:
     """What sync and async handlers see alike."""
 
-    def __init__(self, attempt: Attempt, calling_side: CallingSide) -> None:
+    def __init__(self, attempt: Attempt, calling_side: CallingSide, *, in_batch: bool = False) -> None:
         claim = attempt.claim
         self.task_id: UUID = claim.lease.task_id
         self.name: str = claim.name
@@ -47,6 +49,7 @@ class _Context:
         self.worker_id: str = claim.lease.worker_id
         self._attempt = attempt
         self._calling_side = calling_side
+        self._in_batch = in_batch
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self.task_id} attempt {self.attempt}>"
@@ -54,7 +57,8 @@ class _Context:
     @property
     def settled(self) -> bool:
         """Whether this handler settled its task already."""
-        return self._attempt.settled and not self._attempt.lost
+        attempt = self._attempt
+        return (attempt.settled or attempt.decided is not None) and not attempt.lost
 
     @property
     def lost_lease(self) -> bool:
@@ -71,10 +75,17 @@ class _Context:
             Failure(envelopes.custom(message, code=code, retryable=retryable, details=details, max_depth=depth))
         )
 
-    def _settle(self, outcome: Success | Failure) -> None:
-        self._attempt.forget_what_rolled_back()
-        self._attempt.check_lease()
-        on_a_sound_connection(self._attempt.using, lambda: self._attempt.settle(outcome))
+    def _snooze(self, delay: Seconds) -> None:
+        self._settle(Snoozed(seconds(delay, "delay")))
+
+    def _settle(self, outcome: Outcome) -> None:
+        attempt = self._attempt
+        attempt.forget_what_rolled_back()
+        attempt.check_lease()
+        if attempt.in_atomic:
+            attempt.settle_with_writes(outcome)
+        elif attempt.decided is None:
+            on_a_sound_connection(attempt.using, lambda: attempt.settle(outcome))
 
     def _submit(self, task: Any, payload: Any, options: dict[str, Any]) -> Task:
         self._attempt.check_lease()
@@ -117,6 +128,43 @@ class TaskContext(_Context):
         """Settle the attempt as failed now; as for `succeed()`, and with what `TaskError` takes."""
         self._fail(message, code, retryable, details)
 
+    def snooze(self, delay: Seconds) -> None:
+        """Give the task back now, to be run again in `delay` (seconds or a `timedelta`), the attempt not spent.
+
+        As raising `Snooze(delay)`, which ends the handler, too.
+        """
+        self._snooze(delay)
+
+    @contextmanager
+    def atomic(self) -> Iterator[None]:
+        """A transaction, on the database that tasks live in, that ends with `succeed()`.
+
+        What the block writes there commits together with the task's success. It is rolled back if the block raises, if
+        the lease was lost or a cancel requested, and if the block settles the task as anything else; that is recorded
+        afterwards. Progress shows after the commit only. Raises `CairnQError` for a block that ends without settling,
+        for a task that is settled, and in a batch, whose tasks end one by one; `RuntimeError` inside another
+        transaction.
+        """
+        self._attempt.forget_what_rolled_back()
+        self._refuse_atomic()
+        with self._attempt.atomic():
+            yield
+            if not self._attempt.settled and self._attempt.decided is None:
+                raise CairnQError(
+                    f"ctx.atomic() ended without settling task {self.task_id}, so what it wrote is rolled back; end it "
+                    "with ctx.succeed(), or use transaction.atomic() for writes that are to stand by themselves"
+                )
+
+    def _refuse_atomic(self) -> None:
+        if self._in_batch:
+            raise CairnQError(
+                "ctx.atomic() is not for a batch, whose tasks end one by one; open a transaction of its own"
+            )
+        if self._attempt.in_atomic:
+            raise CairnQError("ctx.atomic() is not needed here: this handler runs in such a transaction (atomic=True)")
+        if self.settled:
+            raise CairnQError(f"Task {self.task_id} is settled; ctx.atomic() is to end with its settlement")
+
     def submit(self, task: Any, payload: Any = None, **options: Any) -> Task:
         """Submit a child of this task, as `cairnq_django.submit()` does, with root and correlation id taken over."""
         return self._submit(task, payload, options)
@@ -129,8 +177,8 @@ class TaskContext(_Context):
 class AsyncTaskContext(_Context):
     """An async handler's `ctx`: as `TaskContext`, awaitable where it touches the database."""
 
-    def __init__(self, attempt: Attempt, calling_side: CallingSide) -> None:
-        super().__init__(attempt, calling_side)
+    def __init__(self, attempt: Attempt, calling_side: CallingSide, *, in_batch: bool = False) -> None:
+        super().__init__(attempt, calling_side, in_batch=in_batch)
         #: Set when the lease is lost, to await.
         self.lease_lost = asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -154,6 +202,15 @@ class AsyncTaskContext(_Context):
         self, message: str, *, code: str = "task_error", retryable: bool = True, details: Any = None
     ) -> None:
         await sync_to_async(self._fail)(message, code, retryable, details)
+
+    async def snooze(self, delay: Seconds) -> None:
+        await sync_to_async(self._snooze)(delay)
+
+    def atomic(self) -> NoReturn:
+        raise CairnQError(
+            "ctx.atomic() is for sync handlers: a transaction of Django's lives in one thread. Make the handler a "
+            "plain function"
+        )
 
     async def submit(self, task: Any, payload: Any = None, **options: Any) -> Task:
         return await sync_to_async(self._submit)(task, payload, options)

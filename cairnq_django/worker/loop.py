@@ -8,16 +8,18 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
+from uuid import UUID
 
 from .. import client, notify, waiting
 from ..backoff import retry_delay
 from ..notify import Channel
-from ..registry import Registry
+from ..registry import Registry, TaskDef
 from ..serialization import clean_text
 from ..signals import worker_error
 from ..store import claim as claims
@@ -27,13 +29,13 @@ from ..store.claim import Claim
 from ..store.engine import json_depth, task_database
 from .aio import AsyncHandlers
 from .attempt import Attempt
-from .budgets import plan_draws
+from .budgets import Budget, Group, Plan, grouped
 from .call import Call
 from .connections import refresh
 from .context import CallingSide
 from .heartbeat import Heartbeat
 from .inbox import Inbox
-from .options import WorkerOptions
+from .options import WorkerOptions, refuse_undeclared_resources
 from .settlement import Settlement
 from .threads import HandlerThreads
 
@@ -70,7 +72,10 @@ class Loop:
             self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
         )
         self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
-        self._hungry = True  # the latest claim took all it could, so there may be more
+        self._names: tuple[str, ...] | None = None  # that are in the groups
+        self._groups: deque[Group] = deque()  # the first one draws first
+        self._unfinished: set[Group] = set()  # those that may have more than was drawn
+        self._waits_for_bytes = False  # the next payload does not fit beside those of the running calls
         self._next_poll = 0.0
         self._retries: list[float] = []  # a heap: when those that this run left to do fall due
         self._next_recovery = 0.0
@@ -119,9 +124,9 @@ class Loop:
     def _settle(self) -> None:
         settled = self._settlement.run()
         for call in settled:
-            self._heartbeat.remove([call.attempt])
-            if call.attempt.retry_in is not None:
-                heappush(self._retries, time.monotonic() + call.attempt.retry_in)
+            self._heartbeat.remove(call.attempts)
+            for due_in in [attempt.due_in for attempt in call.attempts if attempt.due_in is not None]:
+                heappush(self._retries, time.monotonic() + due_in)
                 self._next_poll = min(self._next_poll, self._retries[0])
         if self._burst and settled and not self._calls:
             # That may have been all; a burst does not wait for the next poll to see it.
@@ -149,7 +154,8 @@ class Loop:
             self._claim()
         except Exception as error:
             self._report("claim", error)
-            self._hungry = self._inbox.woken = False
+            self._unfinished.clear()
+            self._inbox.woken = False
             self._next_poll = time.monotonic() + RETRY_PAUSE
 
     def _recover(self) -> None:
@@ -164,25 +170,26 @@ class Loop:
 
     def _claim(self) -> None:
         now = time.monotonic()
-        if not (self._hungry or self._inbox.woken or now >= self._next_poll):
+        plan = self._plan(now)
+        if not plan:
+            if not self._groups and self._burst:
+                self._inbox.stop()
             return
-        draws = plan_draws(
-            queues=self._options.queues,
-            names=self._registry.names,
-            concurrency=self._options.concurrency,
-            occupied=len(self._calls) + len(self._settlement),
-            claim_batch=self._options.claim_batch,
-        )
-        if not draws:
-            return
-        self._inbox.woken = False
-        claimed = claims.claim(self._using, draws, worker_id=self.worker_id, lease=self._options.lease)
+        if self._looks_anew(now):
+            self._inbox.woken = False
+            # Workers that were started together do not poll together for ever.
+            self._next_poll = now + self._options.poll_interval * random.uniform(0.9, 1.0)
+        claimed = claims.claim(self._using, plan.draws, worker_id=self.worker_id, lease=self._options.lease)
         if self._reported.pop("claim", None):
             logger.info("claim works again")
         self._reported.clear()
-        self._hungry = len(claimed) >= sum(draw.limit for draw in draws)
-        # Workers that were started together do not poll together for ever.
-        self._next_poll = now + self._options.poll_interval * random.uniform(0.9, 1.0)
+        self._unfinished.difference_update(plan.groups)
+        self._unfinished.update(plan.unfinished)
+        self._waits_for_bytes = plan.held_up is not None
+        if plan.held_up is not None:
+            self._groups.rotate(-self._groups.index(plan.held_up))
+        else:
+            self._groups.rotate(-1)
         while self._retries and self._retries[0] <= now:
             heappop(self._retries)
         self._next_poll = min([self._next_poll, *self._retries[:1]])
@@ -190,46 +197,98 @@ class Loop:
         if self._burst and not claimed and not self._calls and not len(self._settlement) and not self._may_be_left():
             self._inbox.stop()
 
+    def _looks_anew(self, now: float) -> bool:
+        """Whether it is time to ask for all groups, also for those that had no more when they were last asked."""
+        return now >= self._next_poll or (self._inbox.woken and not self._waits_for_bytes)
+
+    def _plan(self, now: float) -> Plan:
+        """What can be claimed at `now`."""
+        self._group()
+        options = self._options
+        anew = self._looks_anew(now)
+        groups = [group for group in self._groups if anew or (group in self._unfinished and not self._waits_for_bytes)]
+        budget = Budget(
+            calls=min(options.concurrency - len(self._calls) - len(self._settlement), options.claim_batch),
+            resources=options.resources,
+            running=[call.definition for call in (*self._calls, *self._hanging)],
+            max_bytes=options.max_in_flight_bytes,
+            bytes_in_flight=sum(call.payload_bytes for call in self._calls),
+        )
+        return Plan(budget, groups, options.queues)
+
+    def _group(self) -> None:
+        """Group the names that there are; a handler may be registered at any time."""
+        names = self._registry.names
+        if names == self._names:
+            return
+        definitions = [self._definition(name) for name in names]
+        try:
+            refuse_undeclared_resources(self._options.resources, definitions)
+        except ValueError as error:
+            logger.error("%s", error)
+        self._groups = deque(grouped(definitions, self._options.resources))
+        self._unfinished = set(self._groups)
+        self._names = names
+
     def _may_be_left(self) -> bool:
-        return read_model.runnable(self._using, self._options.queues, self._registry.names)
+        names = [name for group in self._groups for name in group.names]
+        return read_model.runnable(self._using, self._options.queues, names)
 
     def _start_all(self, claimed: list[Claim], leased_at: float) -> None:
-        started = 0
+        waiting = deque(self._in_batches(claimed))
         try:
-            for claim in claimed:
-                self._start(claim, leased_at)
-                started += 1
+            while waiting:
+                self._start(waiting[0], leased_at)
+                waiting.popleft()
         except Exception:
             # There may be no thread to be had.
-            settle.release(self._using, [claim.lease for claim in claimed[started:]])
+            settle.release(self._using, [claim.lease for batch in waiting for claim in batch])
             raise
 
-    def _start(self, claim: Claim, leased_at: float) -> None:
-        definition = self._registry.get(claim.name)
+    def _in_batches(self, claimed: list[Claim]) -> Iterator[list[Claim]]:
+        """What is for one call each."""
+        by_name: dict[str, list[Claim]] = {}
+        for claim in claimed:
+            by_name.setdefault(claim.name, []).append(claim)
+        for name, claims_of_name in by_name.items():
+            size = self._definition(name).batch or 1
+            for first in range(0, len(claims_of_name), size):
+                yield claims_of_name[first : first + size]
+
+    def _definition(self, name: str) -> TaskDef[Any, Any]:
+        definition = self._registry.get(name)
         assert definition is not None
-        attempt = Attempt(
-            claim,
-            using=self._using,
-            json_depth=json_depth(self._using),
-            lease=self._options.lease,
-            leased_at=leased_at,
-            retry_delay=self._retry_delay,
-        )
+        return definition
+
+    def _start(self, batch: list[Claim], leased_at: float) -> None:
+        definition = self._definition(batch[0].name)
+        attempts = [
+            Attempt(
+                claim,
+                using=self._using,
+                json_depth=json_depth(self._using),
+                lease=self._options.lease,
+                leased_at=leased_at,
+                retry_delay=self._retry_delay,
+            )
+            for claim in batch
+        ]
         max_run = definition.max_run if definition.max_run is not None else self._options.max_run
-        call = Call(definition, attempt, _calling_side, max_run=max_run)
+        call = Call(definition, attempts, _calling_side, max_run=max_run)
         ended = partial(self._inbox.call_ended, call)
         if definition.is_async:
             call.stop = self._async_handlers.start(call.run_async, ended).cancel
         else:
             call.stop = self._threads.start(call.run, ended).abandon
         self._calls.add(call)
-        self._heartbeat.add([attempt])
+        self._heartbeat.add(attempts)
 
     def _take_in(self, ended: list[Call]) -> None:
         for call in ended:
             if call in self._calls:
                 self._calls.remove(call)
                 self._settlement.add(call)
+                self._waits_for_bytes = False
             elif call in self._hanging:
                 self._hanging.remove(call)
                 logger.info("The abandoned handler of %s has ended", call)
@@ -242,17 +301,20 @@ class Loop:
             moments.append(now + RETRY_PAUSE)
         if self._drain_deadline is not None:
             moments.append(self._drain_deadline)
-        elif len(self._calls) + len(self._settlement) < self._options.concurrency:
-            moments += [now if self._hungry or self._inbox.woken else self._next_poll, self._next_recovery]
         else:
             moments.append(self._next_recovery)
+            if self._plan(now):
+                moments.append(now)
+            elif self._plan(self._next_poll):
+                moments.append(self._next_poll)
         return max(0.0, min([*moments, now + MAX_SLEEP]) - now)
 
     def _start_to_drain(self) -> None:
         timeout = self._options.drain_timeout
         self._drain_deadline = time.monotonic() + timeout if timeout is not None else float("inf")
         if self._calls:
-            logger.info("Worker %s stops claiming and waits for %d running tasks", self.worker_id, len(self._calls))
+            running = sum(len(call.attempts) for call in self._calls)
+            logger.info("Worker %s stops claiming and waits for %d running tasks", self.worker_id, running)
 
     def _bound_the_drain(self, deadline: float) -> None:
         if time.monotonic() < deadline:
@@ -260,12 +322,13 @@ class Loop:
         unfinished = [call for call in self._calls if call.abandon(None)]
         for call in unfinished:
             self._abandoned(call)
-        self._heartbeat.remove([call.attempt for call in unfinished])
+        attempts = [attempt for call in unfinished for attempt in call.attempts]
+        self._heartbeat.remove(attempts)
         try:
-            returned = settle.release(self._using, [call.attempt.claim.lease for call in unfinished])
+            returned = settle.release(self._using, [attempt.claim.lease for attempt in attempts])
             if unfinished:
                 logger.warning("%d unfinished tasks are given back to their queues", returned)
-            self._announce_queued(call.attempt.claim.queue for call in unfinished)
+            self._announce_queued(attempt.claim.queue for attempt in attempts)
         except Exception as error:
             self._report("settle", error)
         self._settlement.drop()
@@ -281,7 +344,7 @@ class Loop:
     def _announce_queued(self, queues: Iterable[str]) -> None:
         notify.announce(self._using, Channel.QUEUED, set(queues))
 
-    def _report(self, phase: str, error: BaseException) -> None:
+    def _report(self, phase: str, error: BaseException, task_id: UUID | None = None) -> None:
         """Tell people of an error that the worker survived. Called from any of its threads."""
         told, told_at = self._reported.get(phase, ("", 0.0))
         now = time.monotonic()
@@ -289,7 +352,9 @@ class Loop:
         if told != repr(error) or now - told_at >= REPEAT_INTERVAL:
             self._reported[phase] = (repr(error), now)
             exc_info = error if told != repr(error) else None
-            logger.error("%s failed, the worker goes on trying: %s", phase, error, exc_info=exc_info)
-        for _, failure in worker_error.send_robust(type(self._sender), worker=self._sender, phase=phase, error=error):
+            what = f"{phase} of task {task_id}" if task_id is not None else phase
+            logger.error("%s failed, the worker goes on trying: %s", what, error, exc_info=exc_info)
+        facts = {"worker": self._sender, "phase": phase, "error": error, "task_id": task_id}
+        for _, failure in worker_error.send_robust(type(self._sender), **facts):
             if isinstance(failure, Exception):
                 logger.error("A receiver of worker_error raised", exc_info=failure)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..arguments import integer, seconds, text
-from ..conf import get_settings, heartbeat_interval
+from ..conf import get_settings, heartbeat_interval, resources
 from ..limits import QUEUE_LENGTH, SHORTEST
+from ..registry import TaskDef
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,9 @@ class WorkerOptions:
     lease: float
     heartbeat_interval: float
     poll_interval: float
-    claim_batch: int  # tasks that one claim takes at the most
+    claim_batch: int  # calls that one claim takes tasks for, at the most
+    resources: Mapping[str, int]  # calls at the same time that share each resource
+    max_in_flight_bytes: int | None  # of the payloads of running calls
     retry_backoff: float
     retry_backoff_max: float
     max_run: float | None
@@ -39,6 +42,7 @@ class WorkerOptions:
 
         concurrency = integer(option("concurrency"), "concurrency", minimum=1)
         claim_batch = option("claim_batch")
+        max_bytes = option("max_in_flight_bytes")
         lease = seconds(option("lease"), "lease", minimum=SHORTEST)
         chosen = seconds(option("heartbeat_interval"), "heartbeat_interval", minimum=SHORTEST, allow_none=True)
         interval = heartbeat_interval(lease, chosen)
@@ -54,11 +58,26 @@ class WorkerOptions:
             heartbeat_interval=interval,
             poll_interval=seconds(option("poll_interval"), "poll_interval", minimum=SHORTEST),
             claim_batch=concurrency if claim_batch is None else integer(claim_batch, "claim_batch", minimum=1),
+            # Those that are not given here are as they are declared there.
+            resources={**settings.resources, **resources(given["resources"] or {}, "resources")},
+            max_in_flight_bytes=integer(max_bytes, "max_in_flight_bytes", minimum=1) if max_bytes is not None else None,
             retry_backoff=seconds(option("retry_backoff"), "retry_backoff"),
             retry_backoff_max=seconds(option("retry_backoff_max"), "retry_backoff_max"),
             max_run=seconds(option("max_run"), "max_run", minimum=SHORTEST, allow_none=True),
             drain_timeout=seconds(option("drain_timeout"), "drain_timeout", allow_none=True),
         )
+
+
+def refuse_undeclared_resources(resources: Mapping[str, int], definitions: Iterable[TaskDef[Any, Any]]) -> None:
+    """Raises `ValueError` for a definition that draws on a resource which the worker does not declare."""
+    for definition in definitions:
+        if definition.resource is not None and definition.resource not in resources:
+            declared = ", ".join(repr(name) for name in sorted(resources)) or "none"
+            raise ValueError(
+                f"Task {definition.name!r} draws on the resource {definition.resource!r}, which this worker does not "
+                f"declare (declared: {declared}). Declare it in CAIRNQ['RESOURCES'], Worker(resources=...) or with "
+                f"--resource {definition.resource}=1; 0 means that this worker runs none of its tasks"
+            )
 
 
 def _queues(queues: str | Sequence[str]) -> tuple[str, ...]:

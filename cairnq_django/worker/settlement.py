@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
+from uuid import UUID
 
 from django.db import Error, InterfaceError, OperationalError, connections
 
@@ -12,7 +14,7 @@ from ..envelopes import Envelope
 from ..errors import LostLease, SerializationError
 from ..serialization import clean_text
 from ..store.engine import is_conflict
-from .attempt import Failure, Success
+from .attempt import Attempt, Failure, Outcome, Success
 from .call import Call
 
 logger = logging.getLogger(__name__)
@@ -23,12 +25,13 @@ MAX_TRIES = 10  # at a statement that a database which is otherwise well refuses
 class Settlement:
     """The calls that have ended and are not recorded yet; for the worker's loop alone."""
 
-    def __init__(self, using: str, report: Callable[[str, BaseException], None]) -> None:
+    def __init__(self, using: str, report: Callable[[str, BaseException, UUID], None]) -> None:
         self._using = using
         self._report = report
         self._ended: list[Call] = []
-        self._refusals: dict[Call, int] = {}
-        self._substituted: set[Call] = set()
+        self._refusals: Counter[Attempt] = Counter()
+        self._substituted: set[Attempt] = set()
+        self._database_is_away = False  # found out in this run
 
     def __len__(self) -> int:
         return len(self._ended)
@@ -39,50 +42,65 @@ class Settlement:
     def drop(self) -> None:
         """Let go of what is not recorded; its leases will run out."""
         for call in self._ended:
-            logger.error("%s: its end is not recorded before the worker's", call)
+            for attempt in call.outcomes:
+                logger.error("%s: its end is not recorded before the worker's", attempt)
         self._ended = []
 
     def run(self) -> list[Call]:
         """Settle what has ended and return the calls that are done with; what the database failed at stays."""
+        self._database_is_away = False
         done: list[Call] = []
         left: list[Call] = []
         for call in self._ended:
-            (done if self._settle(call) else left).append(call)
+            for attempt in list(call.outcomes):
+                if self._settle(call, attempt):
+                    del call.outcomes[attempt]
+                    self._refusals.pop(attempt, None)
+                    self._substituted.discard(attempt)
+            (left if call.outcomes else done).append(call)
         self._ended = left
-        for call in done:
-            self._refusals.pop(call, None)
-            self._substituted.discard(call)
         return done
 
-    def _settle(self, call: Call) -> bool:
+    def _settle(self, call: Call, attempt: Attempt) -> bool:
+        """Whether this attempt is done with. What goes wrong with it never keeps the others from their turn."""
+        if self._database_is_away:
+            # Trying the rest of a large batch would take as long as each connection needs to fail.
+            return self._has_expired(attempt)
         try:
-            call.settle()
+            attempt.settle(call.outcomes[attempt])
         except LostLease as error:
-            logger.warning("%s: its end is not recorded. %s", call, error)
+            logger.warning("%s: its end is not recorded. %s", attempt, error)
         except Exception as error:
-            self._report("settle", error)
-            return self._give_up(call, error)
+            self._report("settle", error, attempt.claim.lease.task_id)
+            return self._give_up(call, attempt, error)
         return True
 
-    def _give_up(self, call: Call, error: Exception) -> bool:
+    def _give_up(self, call: Call, attempt: Attempt, error: Exception) -> bool:
         """Whether there is no point in trying again; if another outcome may be recorded, the call has that one now."""
-        if call.attempt.expired:
-            logger.error("%s: its end is not recorded, the database failed for longer than its lease", call)
+        if self._has_expired(attempt):
             return True
-        if self._may_pass(call, error):
+        if self._may_pass(attempt, error):
             return False
-        if call in self._substituted or call.outcome is None:
-            logger.error("%s: its end is not recorded, the database refuses it", call)
+        if attempt in self._substituted:
+            logger.error("%s: its end is not recorded, the database refuses it", attempt)
             return True
-        self._substituted.add(call)
-        call.outcome = Failure(_refused(call.outcome, error))
+        self._substituted.add(attempt)
+        call.outcomes[attempt] = _instead_of(call.outcomes[attempt], error, attempt.json_depth)
         return False
 
-    def _may_pass(self, call: Call, error: Exception) -> bool:
-        if is_conflict(error) or not self._database_is_well():
+    def _has_expired(self, attempt: Attempt) -> bool:
+        if attempt.expired:
+            logger.error("%s: its end is not recorded, the database failed for longer than its lease", attempt)
+        return attempt.expired
+
+    def _may_pass(self, attempt: Attempt, error: Exception) -> bool:
+        if is_conflict(error):
             return True
-        self._refusals[call] = self._refusals.get(call, 0) + 1
-        return isinstance(error, (OperationalError, InterfaceError)) and self._refusals[call] < MAX_TRIES
+        if not self._database_is_well():
+            self._database_is_away = True
+            return True
+        self._refusals[attempt] += 1
+        return isinstance(error, (OperationalError, InterfaceError)) and self._refusals[attempt] < MAX_TRIES
 
     def _database_is_well(self) -> bool:
         connection = connections[self._using]
@@ -96,15 +114,12 @@ class Settlement:
             return False
 
 
-def _refused(outcome: Success | Failure, error: Exception) -> Envelope:
+def _instead_of(outcome: Outcome, error: Exception, max_depth: int) -> Failure:
     """What can be recorded instead of what the database does not take."""
+    problem = f"the database refused it: {error}"
     if isinstance(outcome, Success):
-        return envelopes.unserializable_result(SerializationError("result", f"the database refused it: {error}"))
-    message = clean_text(f"The handler failed, and the database refused its error: {error}", envelopes.MESSAGE_LIMIT)
-    return Envelope(
-        type=outcome.error["type"],
-        code=outcome.error["code"],
-        message=message,
-        retryable=outcome.error["retryable"],
-        details=None,
-    )
+        return Failure(envelopes.unserializable_result(SerializationError("result", problem)))
+    if isinstance(outcome, Failure):
+        message = clean_text(f"The handler failed, and {problem}", envelopes.MESSAGE_LIMIT)
+        return Failure(Envelope(**{**outcome.error, "message": message, "details": None}))
+    return Failure(envelopes.from_exception(error, max_depth=max_depth))

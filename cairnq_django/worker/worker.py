@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from django.db import connections
@@ -12,15 +12,17 @@ from ..arguments import Seconds
 from ..registry import Registry, default_registry
 from .inbox import Inbox
 from .loop import Loop
-from .options import WorkerOptions
+from .options import WorkerOptions, refuse_undeclared_resources
 from .shutdown import stopping_on_signals
 
 
 class Worker:
     """Claims tasks of a registry's handlers from `queues`, runs them and records how they ended.
 
-    What is not given comes from `CAIRNQ`; durations are seconds or `timedelta`. Raises `TypeError` or `ValueError`
-    naming the argument that is wrong.
+    What is not given comes from `CAIRNQ`; durations are seconds or `timedelta`. `concurrency` bounds the handler calls
+    at the same time, `resources` those that share each resource, and `max_in_flight_bytes` the payloads of running
+    calls together, as JSON; one that is larger by itself runs alone. Raises `TypeError` or `ValueError` naming the
+    argument that is wrong, and `ValueError` for a handler whose resource is not declared.
     """
 
     def __init__(
@@ -33,6 +35,8 @@ class Worker:
         heartbeat_interval: Seconds | None = None,
         poll_interval: Seconds | None = None,
         claim_batch: int | None = None,
+        resources: Mapping[str, int] | None = None,
+        max_in_flight_bytes: int | None = None,
         retry_backoff: Seconds | None = None,
         retry_backoff_max: Seconds | None = None,
         max_run: Seconds | None = None,
@@ -45,12 +49,15 @@ class Worker:
             heartbeat_interval=heartbeat_interval,
             poll_interval=poll_interval,
             claim_batch=claim_batch,
+            resources=resources,
+            max_in_flight_bytes=max_in_flight_bytes,
             retry_backoff=retry_backoff,
             retry_backoff_max=retry_backoff_max,
             max_run=max_run,
             drain_timeout=drain_timeout,
         )
         self.registry = registry if registry is not None else default_registry
+        refuse_undeclared_resources(self.options.resources, self.registry)
         self.task = self.registry.task
         self.id = ""  # of the current run, or of the latest
         self.hanging = 0  # handlers that the latest run left behind, because they do not end
@@ -63,7 +70,8 @@ class Worker:
 
         After `drain_timeout` seconds of that, their tasks are given back to the queue. With `burst`, it stops by itself
         when no task of its queues and handlers is due, running here or waiting for its retry. Nothing that it started
-        outlives it, except handlers that hang. Raises `RuntimeError` if it is running already.
+        outlives it, except handlers that hang. Raises `RuntimeError` if it is running already, and `ValueError` for a
+        handler whose resource is not declared.
         """
         with self._alone():
             self._run(burst)
@@ -106,6 +114,7 @@ class Worker:
             self._running.release()
 
     def _run(self, burst: bool) -> None:
+        refuse_undeclared_resources(self.options.resources, self.registry)
         loop = Loop(self, self.options, self.registry, self._inbox, burst=burst)
         self.id, self.hanging, self.worn_out = loop.worker_id, 0, False
         loop.run()

@@ -14,7 +14,7 @@ from cairnq_django.models import Task
 from cairnq_django.store.claim import Claim, Draw, claim
 from cairnq_django.store.leases import Lease
 from cairnq_django.store.submit import Conflict, submit
-from tests.factories import TaskFactory, an_error, lease_of, new_task
+from tests.factories import TaskFactory, an_error, in_turn, lease_of, new_task
 from tests.helpers import eventually, in_threads
 from tests.store.sessions import another_transaction, locks_rows, only_data, statements
 
@@ -26,7 +26,7 @@ def draw(*queues: str, names: tuple[str, ...] = ("work",), limit: int = 10) -> D
 
 
 def claim_all(*draws: Draw, worker_id: str = "worker-1", lease: float = 30) -> list[Claim]:
-    return claim(DB, draws or [draw()], worker_id=worker_id, lease=lease)
+    return claim(DB, in_turn(*(draws or [draw()])), worker_id=worker_id, lease=lease)
 
 
 def ids(claims: list[Claim]) -> list[Any]:
@@ -161,7 +161,7 @@ def test_queues_that_look_alike_are_different() -> None:
 )
 def test_nothing_is_claimed_where_nothing_is_asked_for(nothing: list[Draw]) -> None:
     TaskFactory()
-    assert claim(DB, nothing, worker_id="worker-1", lease=30) == []
+    assert claim(DB, in_turn(*nothing), worker_id="worker-1", lease=30) == []
     assert Task.objects.queued().count() == 1
 
 

@@ -15,7 +15,7 @@ from cairnq_django.store.claim import Draw, claim
 from cairnq_django.store.control import Beat, cancel, cancel_requested, progress, renew, retry
 from cairnq_django.store.maintenance import recover
 from cairnq_django.store.settle import complete
-from tests.factories import WORKER, TaskFactory, an_error, lease_of
+from tests.factories import WORKER, TaskFactory, an_error, in_turn, lease_of
 from tests.helpers import in_threads
 from tests.store.sessions import another_transaction, locks_rows, only_data, row, statements
 
@@ -80,7 +80,7 @@ def test_retry_makes_a_canceled_task_runnable_again() -> None:
     complete(DB, lease_of(task), "too late")
     queued, _ = retry(DB, task.pk)
     assert (queued.status, queued.cancel_requested_at) == ("queued", None)
-    (claimed,) = claim(DB, [Draw(("default",), ("work",), 1)], worker_id="worker-2", lease=30)
+    (claimed,) = claim(DB, in_turn(Draw(("default",), ("work",), 1)), worker_id="worker-2", lease=30)
     complete(DB, claimed.lease, "in time")
     assert Task.objects.get().succeeded
     assert list(task.attempts.values_list("number", "outcome")) == [(1, AttemptOutcome.CANCELED)]

@@ -15,7 +15,7 @@ from cairnq_django.store import control, maintenance, settle, stats
 from cairnq_django.store.claim import Claim, Draw, claim
 from cairnq_django.store.engine import can_see_the_end, in_open_transaction, task_database
 from cairnq_django.store.submit import Conflict, submit
-from tests.factories import TaskFactory, an_error, lease_of, new_task
+from tests.factories import TaskFactory, an_error, in_turn, lease_of, new_task
 from tests.helpers import in_threads
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "dedicated"])
@@ -43,7 +43,7 @@ def _nothing_in_the_default_database(_routed: None) -> Any:
 
 
 def claim_all() -> list[Claim]:
-    return claim(ROUTED, [Draw(("default",), ("work",), 10)], worker_id="worker-1", lease=30)
+    return claim(ROUTED, in_turn(Draw(("default",), ("work",), 10)), worker_id="worker-1", lease=30)
 
 
 def test_tasks_live_where_they_are_routed() -> None:

@@ -15,7 +15,7 @@ from cairnq_django.store.claim import Draw, claim
 from cairnq_django.store.engine import json_depth
 from cairnq_django.store.settle import complete, fail
 from cairnq_django.store.submit import Conflict, submit
-from tests.factories import TaskFactory, lease_of, new_task
+from tests.factories import TaskFactory, in_turn, lease_of, new_task
 
 pytestmark = pytest.mark.django_db
 
@@ -70,7 +70,7 @@ def typed(value: Any) -> Any:
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
 def test_a_payload_and_metadata_come_back_equal(value: Any) -> None:
     submit(DB, [new_task(payload=value, metadata={"value": value})], Conflict.REUSE)
-    (claimed,) = claim(DB, [Draw(("default",), ("work",), 1)], worker_id="worker-1", lease=30)
+    (claimed,) = claim(DB, in_turn(Draw(("default",), ("work",), 1)), worker_id="worker-1", lease=30)
     task = Task.objects.get()
     assert typed(claimed.payload) == typed(task.payload) == typed(value)
     assert typed(claimed.metadata) == typed(task.metadata) == typed({"value": value})
@@ -97,7 +97,7 @@ def test_nesting_comes_back_equal_down_to_what_the_database_takes() -> None:
     depth = json_depth(DB)
     value = normalize(nested(depth), max_depth=depth)
     submit(DB, [new_task(payload=value)], Conflict.REUSE)
-    (claimed,) = claim(DB, [Draw(("default",), ("work",), 1)], worker_id="worker-1", lease=30)
+    (claimed,) = claim(DB, in_turn(Draw(("default",), ("work",), 1)), worker_id="worker-1", lease=30)
     assert claimed.payload == value
     complete(DB, claimed.lease, value)
     assert Task.objects.get().result == value
@@ -115,7 +115,7 @@ def test_error_details_are_nested_as_deep_as_their_envelope_may_be() -> None:
 )
 def test_a_megabyte_comes_back_equal(value: Any) -> None:
     submit(DB, [new_task(payload=value)], Conflict.REUSE)
-    (claimed,) = claim(DB, [Draw(("default",), ("work",), 1)], worker_id="worker-1", lease=30)
+    (claimed,) = claim(DB, in_turn(Draw(("default",), ("work",), 1)), worker_id="worker-1", lease=30)
     assert claimed.payload == value
     complete(DB, claimed.lease, value)
     assert Task.objects.get().result == value

@@ -19,7 +19,7 @@ from cairnq_django.store.control import retry
 from cairnq_django.store.maintenance import purge, recover
 from cairnq_django.store.settle import complete, fail
 from cairnq_django.store.submit import Conflict, submit
-from tests.factories import TaskFactory, an_error, new_task
+from tests.factories import TaskFactory, an_error, in_turn, new_task
 from tests.helpers import in_threads
 from tests.store.sessions import another_transaction, in_another_session, locks_rows, row, statements
 
@@ -51,7 +51,7 @@ def test_recovery_fails_a_task_whose_attempts_are_used_up(attempt: int, max_atte
 def test_a_task_that_kills_every_worker_ends_failed() -> None:
     task = TaskFactory(max_attempts=3)
     deliveries = 0
-    while claim(DB, [Draw(("default",), ("work",), 1)], worker_id="worker-1", lease=30):
+    while claim(DB, in_turn(Draw(("default",), ("work",), 1)), worker_id="worker-1", lease=30):
         deliveries += 1
         Task.objects.update(lease_until=after(-1))
         recover(DB)
@@ -241,7 +241,7 @@ def test_purgers_and_a_busy_worker_do_not_get_in_each_other_s_way() -> None:
         try:
             for n in range(rounds):
                 submit(DB, [new_task(key=f"order:{n}:{i % 4}" if i % 2 else None) for i in range(8)], Conflict.REUSE)
-                claimed = claim(DB, [Draw(("default",), ("work",), 8)], worker_id="worker-1", lease=30)
+                claimed = claim(DB, in_turn(Draw(("default",), ("work",), 8)), worker_id="worker-1", lease=30)
                 for i, task in enumerate(claimed):
                     if i % 2:
                         complete(DB, task.lease, "done")

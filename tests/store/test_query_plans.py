@@ -14,7 +14,7 @@ from cairnq_django.models import Task, TaskAttempt, TaskKey
 from cairnq_django.statuses import TERMINAL, AttemptOutcome, TaskStatus
 from cairnq_django.store import control, maintenance, settle, stats
 from cairnq_django.store.claim import Draw, claim
-from tests.factories import WORKER, an_error, lease_of, new_task
+from tests.factories import WORKER, an_error, in_turn, lease_of, new_task
 from tests.store.sessions import only_data, statements
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def some_leases(count: int) -> list[Lease]:
 
 @pytest.mark.parametrize("queue", ["mail", "default"])
 def test_a_claim_reads_its_queue_in_the_order_of_the_index(queue: str) -> None:
-    select, update = plans(lambda: claim(DB, [Draw((queue,), ("work",), 8)], worker_id="worker-2", lease=30))
+    select, update = plans(lambda: claim(DB, in_turn(Draw((queue,), ("work",), 8)), worker_id="worker-2", lease=30))
     assert select.uses("cairnq_task_claim"), select
     assert not select.sorts, select
     assert not update.reads_a_whole_table, update
@@ -125,7 +125,7 @@ def test_a_claim_reads_its_queue_in_the_order_of_the_index(queue: str) -> None:
 
 def test_a_claim_of_several_queues_reads_each_in_the_order_of_the_index() -> None:
     draw = Draw(("mail", "default", "empty"), ("work", "other"), 8)
-    *selects, _ = plans(lambda: claim(DB, [draw], worker_id="worker-2", lease=30))
+    *selects, _ = plans(lambda: claim(DB, in_turn(draw), worker_id="worker-2", lease=30))
     assert len(selects) == 3
     for select in selects:
         assert select.uses("cairnq_task_claim"), select

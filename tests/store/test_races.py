@@ -17,7 +17,7 @@ from cairnq_django.store.control import cancel
 from cairnq_django.store.maintenance import recover
 from cairnq_django.store.settle import complete, fail
 from cairnq_django.store.submit import Conflict, submit
-from tests.factories import an_error, new_task
+from tests.factories import an_error, in_turn, new_task
 from tests.helpers import in_threads
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -58,7 +58,7 @@ def test_every_task_ends_once_and_no_attempt_is_missing() -> None:
         return Task.objects.live().exists()
 
     def claim_some(n: int, limit: int, lease: float) -> list[Claim]:
-        return claim(DB, [Draw(("default",), ("work",), limit)], worker_id=f"worker-{n}", lease=lease)
+        return claim(DB, in_turn(Draw(("default",), ("work",), limit)), worker_id=f"worker-{n}", lease=lease)
 
     def work(n: int) -> None:
         while there_is_more():

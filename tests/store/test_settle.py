@@ -15,7 +15,7 @@ from cairnq_django.statuses import AttemptOutcome, TaskStatus
 from cairnq_django.store import control, maintenance
 from cairnq_django.store.claim import Draw, claim
 from cairnq_django.store.settle import complete, fail, release
-from tests.factories import TaskFactory, an_error, lease_of
+from tests.factories import TaskFactory, an_error, in_turn, lease_of
 from tests.helpers import eventually, in_threads
 from tests.store.sessions import (
     another_transaction,
@@ -40,7 +40,7 @@ def attempts(task: Task) -> list[tuple[Any, ...]]:
 
 
 def claim_again(worker_id: str) -> Lease:
-    (claimed,) = claim(DB, [Draw(("default",), ("work",), 10)], worker_id=worker_id, lease=30)
+    (claimed,) = claim(DB, in_turn(Draw(("default",), ("work",), 10)), worker_id=worker_id, lease=30)
     return claimed.lease
 
 
@@ -81,7 +81,7 @@ def test_a_retry_without_delay_is_due_at_once() -> None:
 def test_a_retry_is_not_claimed_before_it_is_due() -> None:
     task = TaskFactory(running=True)
     fail(DB, lease_of(task), an_error(), retry_delay=60)
-    assert claim(DB, [Draw(("default",), ("work",), 10)], worker_id="worker-2", lease=30) == []
+    assert claim(DB, in_turn(Draw(("default",), ("work",), 10)), worker_id="worker-2", lease=30) == []
 
 
 def test_a_failure_of_the_last_attempt_is_final() -> None:

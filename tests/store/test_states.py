@@ -12,7 +12,7 @@ from cairnq_django.errors import CairnQError, LostLease
 from cairnq_django.models import Task, TaskAttempt
 from cairnq_django.store import control, maintenance, settle
 from cairnq_django.store.claim import Draw, claim
-from tests.factories import TaskFactory, an_error, lease_of
+from tests.factories import TaskFactory, an_error, in_turn, lease_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ STARTS: dict[str, dict[str, Any]] = {
 }
 
 EVENTS: dict[str, Callable[[Task], object]] = {
-    "claim": lambda task: claim(DB, [Draw(("default",), ("work",), 10)], worker_id="worker-2", lease=30),
+    "claim": lambda task: claim(DB, in_turn(Draw(("default",), ("work",), 10)), worker_id="worker-2", lease=30),
     "complete": lambda task: settle.complete(DB, lease_of(task), "done"),
     "fail": lambda task: settle.fail(DB, lease_of(task), an_error(), retry_delay=0),
     "fail for good": lambda task: settle.fail(DB, lease_of(task), an_error(retryable=False), retry_delay=0),

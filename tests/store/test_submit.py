@@ -11,7 +11,7 @@ from cairnq_django.clock import after
 from cairnq_django.models import Task, TaskKey
 from cairnq_django.store.claim import Draw, claim
 from cairnq_django.store.submit import BATCH_SIZE, Conflict, submit
-from tests.factories import new_task
+from tests.factories import in_turn, new_task
 from tests.store.sessions import in_another_session, only_data, row, statements
 
 pytestmark = pytest.mark.django_db
@@ -46,7 +46,7 @@ def test_many_tasks_come_back_in_order_and_are_claimed_in_order() -> None:
     tasks = submit(DB, [new_task(payload=n) for n in range(BATCH_SIZE + 500)], Conflict.REUSE).tasks
     assert [task.payload for task in tasks] == list(range(BATCH_SIZE + 500))
     assert all(isinstance(task.created_at, datetime) and isinstance(task.run_at, datetime) for task in tasks)
-    claimed = claim(DB, [Draw(("default",), ("work",), BATCH_SIZE + 500)], worker_id="worker-1", lease=30)
+    claimed = claim(DB, in_turn(Draw(("default",), ("work",), BATCH_SIZE + 500)), worker_id="worker-1", lease=30)
     assert [task.payload for task in claimed] == list(range(BATCH_SIZE + 500))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from typing_extensions import assert_type
 
@@ -35,12 +36,31 @@ async def ship_async(ctx: AsyncTaskContext, payload: dict[str, str]) -> None: ..
 def anything(ctx: Any, payload: Any) -> None: ...
 
 
+@task(batch=256, resource="gpu", concurrency=1)
+def embed(items: list[TaskContext]) -> dict[UUID, list[float]]:
+    return {item.task_id: [len(item.payload)] for item in items}
+
+
+@task("shop.embed", batch=256)
+async def embed_async(items: list[AsyncTaskContext]) -> None:
+    for item in items:
+        await item.succeed([0.5])
+
+
+@task(atomic=True)
+def count(ctx: TaskContext, payload: int) -> None:
+    with ctx.atomic():
+        ctx.succeed(payload)
+
+
 assert_type(double, TaskDef[int, int])
 assert_type(double_async, TaskDef[int, int])
 assert_type(ship, TaskDef[dict[str, str], list[str]])
 assert_type(ship_async, TaskDef[dict[str, str], None])
 assert_type(anything, TaskDef[Any, None])
 assert_type(double.name, str)
+assert_type(embed, TaskDef[Any, Any])
+assert_type(embed_async, TaskDef[Any, Any])
 
 
 # A definition of its own: its handler has to fit.
@@ -98,7 +118,8 @@ assert_type(halve, TaskDef[int, float])
 
 async def call_handlers(ctx: Any) -> None:
     double(ctx, 21)
-    double(ctx, "21")  # type: ignore[arg-type]
+    double(ctx, "21")  # type: ignore[call-overload]
+    embed([ctx, ctx])
     await double_async(ctx, 21)
 
 
@@ -107,6 +128,10 @@ async def call_handlers(ctx: Any) -> None:
 
 @task  # type: ignore[arg-type]
 def without_a_payload(ctx: TaskContext) -> None: ...
+
+
+@task(batch=2)  # type: ignore[arg-type]
+def of_a_batch_with_a_payload(ctx: TaskContext, payload: int) -> None: ...
 
 
 @task(retries=3)  # type: ignore[call-overload, untyped-decorator]

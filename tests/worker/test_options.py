@@ -25,6 +25,8 @@ def test_without_a_word_the_documented_defaults_hold() -> None:
         heartbeat_interval=10,
         poll_interval=1,
         claim_batch=8,
+        resources={},
+        max_in_flight_bytes=None,
         retry_backoff=1,
         retry_backoff_max=30,
         max_run=None,
@@ -38,6 +40,8 @@ ALL = {
     "HEARTBEAT_INTERVAL": 5,
     "POLL_INTERVAL": timedelta(seconds=2),
     "CLAIM_BATCH": 2,
+    "RESOURCES": {"gpu": 2},
+    "MAX_IN_FLIGHT_BYTES": 1000,
     "RETRY_BACKOFF": 0,
     "RETRY_BACKOFF_MAX": 7,
     "MAX_RUN": 100,
@@ -47,13 +51,50 @@ ALL = {
 
 @override_settings(CAIRNQ={**ALL, "QUEUES": ["a", "b"]})
 def test_what_is_not_given_comes_from_the_settings() -> None:
-    assert options() == WorkerOptions(("a", "b"), 3, 60, 5, 2, 2, 0, 7, 100, 0)
+    assert options() == WorkerOptions(("a", "b"), 3, 60, 5, 2, 2, {"gpu": 2}, 1000, 0, 7, 100, 0)
 
 
 @override_settings(CAIRNQ={"QUEUES": ["a"], "CONCURRENCY": 1, "MAX_RUN": 5, "LEASE": 5})
 def test_what_is_given_counts_more_than_the_settings() -> None:
     given = {name.lower(): value for name, value in ALL.items()}
-    assert options("b", **given) == WorkerOptions(("b",), 3, 60, 5, 2, 2, 0, 7, 100, 0)
+    assert options("b", **given) == WorkerOptions(("b",), 3, 60, 5, 2, 2, {"gpu": 2}, 1000, 0, 7, 100, 0)
+
+
+@override_settings(CAIRNQ={"RESOURCES": {"gpu": 1, "disk": 3}})
+def test_a_resource_that_is_not_given_is_as_the_settings_declare_it() -> None:
+    assert options(resources={"gpu": 2, "net": 5}).resources == {"gpu": 2, "disk": 3, "net": 5}
+
+
+@pytest.mark.parametrize(
+    ("resources", "error", "message"),
+    [
+        ("gpu", TypeError, "resources must be a dict from a resource's name to a number of calls"),
+        ({"gpu": -1}, ValueError, "resources['gpu'] must be at least 0, got -1"),
+        ({"gpu": 1.5}, TypeError, "resources['gpu'] must be an integer, got float (1.5)"),
+        ({"": 1}, ValueError, "the name of a resource in resources must not be empty"),
+        ({7: 1}, TypeError, "the name of a resource in resources must be a string, got int (7)"),
+    ],
+)
+def test_resources_that_are_none_are_refused(resources: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as raised:
+        options(resources=resources)
+    assert str(raised.value).startswith(message)
+
+
+def test_an_undeclared_resource_is_refused_and_the_declared_ones_are_named() -> None:
+    registry = Registry()
+    worker = Worker(registry=registry, resources={"disk": 1, "net": 2})
+
+    @registry.task(resource="gpu")
+    def render(ctx: Any, payload: Any) -> None: ...
+
+    message = r"Task 'render' draws on the resource 'gpu', .*\(declared: 'disk', 'net'\).*--resource gpu=1"
+    with pytest.raises(ValueError, match=message):
+        Worker(registry=registry, resources={"disk": 1, "net": 2})
+    with pytest.raises(ValueError, match=message):
+        worker.run(burst=True)
+    with pytest.raises(ValueError, match=r"\(declared: none\)"):
+        Worker(registry=registry)
 
 
 @override_settings(CAIRNQ={"CONCURRENCY": 0})

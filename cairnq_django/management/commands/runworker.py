@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Action, ArgumentError
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
@@ -15,6 +16,8 @@ _OPTIONS = (
     "heartbeat_interval",
     "poll_interval",
     "claim_batch",
+    "resources",
+    "max_in_flight_bytes",
     "retry_backoff",
     "retry_backoff_max",
     "max_run",
@@ -22,6 +25,16 @@ _OPTIONS = (
     "burst",
     "autoreload",
 )
+
+
+class Resources(Action):
+    """Collects `gpu=2` and `disk=1` to `{"gpu": 2, "disk": 1}`."""
+
+    def __call__(self, parser: Any, namespace: Any, value: Any, option: str | None = None) -> None:
+        name, equals, calls = str(value).rpartition("=")
+        if not equals or not name or not calls.isdecimal():
+            raise ArgumentError(self, f"must be a resource's name and its calls, such as gpu=2, got {value!r}")
+        setattr(namespace, self.dest, {**(getattr(namespace, self.dest) or {}), name: int(calls)})
 
 
 class Command(BaseCommand):
@@ -48,6 +61,19 @@ class Command(BaseCommand):
         )
         option("--poll-interval", type=float, metavar="SECONDS", help="Time between two looks at an empty queue (1).")
         option("--claim-batch", type=int, metavar="N", help="Tasks to claim at once, at the most (the concurrency).")
+        option(
+            "--resource",
+            action=Resources,
+            dest="resources",
+            metavar="NAME=CALLS",
+            help="Handler calls at the same time that share a resource; give it again for another one.",
+        )
+        option(
+            "--max-in-flight-bytes",
+            type=int,
+            metavar="BYTES",
+            help="Payloads of running calls together; a larger one runs alone (no limit).",
+        )
         option(
             "--retry-backoff", type=float, metavar="SECONDS", help="Time before the first retry, doubling; 0: none (1)."
         )
