@@ -17,6 +17,7 @@ from tests.helpers import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from uuid import UUID
 
 
 #: For tests whose workers commit. Only these apps' tables are emptied afterwards, which takes half the time.
@@ -79,7 +80,10 @@ def attempts(task: Task) -> list[tuple[int, str, str]]:
 
 
 class Reports(list[tuple[str, BaseException]]):
-    """What was sent to `worker_error`: phases and errors."""
+    """What was sent to `worker_error`: phases and errors, and which tasks they were about."""
+
+    def __init__(self) -> None:
+        self.task_ids: set[UUID | None] = set()
 
     @property
     def phases(self) -> set[str]:
@@ -91,8 +95,9 @@ def reports() -> Iterator[Reports]:
     """Collect what workers report while the context lasts."""
     received = Reports()
 
-    def receive(phase: str, error: BaseException, **kwargs: Any) -> None:
+    def receive(phase: str, error: BaseException, task_id: UUID | None, **kwargs: Any) -> None:
         received.append((phase, error))
+        received.task_ids.add(task_id)
 
     worker_error.connect(receive)
     try:
@@ -130,27 +135,35 @@ def database_away() -> Iterator[None]:
     settings["PORT"] = "1"
     try:
         # One that was being made when the port changed can only be killed once it is there.
-        for _ in range(4):
-            kill_other_connections()
+        clean = 0
+        while clean < 4:
+            clean = 0 if kill_other_connections() else clean + 1
             time.sleep(0.03)
         yield
     finally:
         settings["PORT"] = port
 
 
-def kill_other_connections() -> None:
-    """Have the server end all connections to this database but this thread's."""
+def kill_other_connections() -> int:
+    """Have the server end all connections to this database but this thread's, and return how many there were."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
-            return
-        cursor.execute("SELECT id FROM information_schema.processlist WHERE db = database() AND id <> connection_id()")
-        for (process,) in cursor.fetchall():
-            with suppress(OperationalError):  # it has ended by itself
-                cursor.execute(f"KILL {process}")
+            return len(cursor.fetchall())
+        # One that has not said yet which database it wants may be ours: it is counted, and killed when it has.
+        cursor.execute(
+            "SELECT id, db FROM information_schema.processlist WHERE id <> connection_id() "
+            "AND (db = database() OR user = 'unauthenticated user')"
+        )
+        found = cursor.fetchall()
+        for process, database in found:
+            if database is not None:
+                with suppress(OperationalError):  # it has ended by itself
+                    cursor.execute(f"KILL {process}")
+        return len(found)
 
 
 @contextmanager
