@@ -48,6 +48,13 @@ def increment_counter(ctx: TaskContext, payload: dict[str, Any]) -> None:
     Counter.objects.filter(name=payload["name"]).update(value=F("value") + 1)
 
 
+@task(atomic=True)
+def increment_counter_once(ctx: TaskContext, payload: dict[str, Any]) -> None:
+    """Increment early and end late, so that whatever ends the process in between has a commit to lose."""
+    Counter.objects.filter(name=payload["name"]).update(value=F("value") + 1)
+    time.sleep(payload["seconds"])
+
+
 @task
 def tell_session(ctx: TaskContext, payload: None) -> int:
     """Return the server's number of the connection that the handler has."""
