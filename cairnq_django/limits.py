@@ -12,4 +12,5 @@ MESSAGE_LENGTH = 2_000  # of a progress message; a longer one is cut
 MIN_PRIORITY = -32_768
 MAX_PRIORITY = 32_767
 MAX_ATTEMPTS = 1_000_000
+MAX_QUEUE_DEPTH = 2_147_483_647
 SHORTEST = 0.001  # seconds, of a duration that cannot be zero
