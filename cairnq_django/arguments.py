@@ -53,10 +53,12 @@ def fraction(value: Any, name: str) -> float:
     return float(value)
 
 
-def integer(value: Any, name: str, *, minimum: int | None = None, maximum: int | None = None) -> int:
+def integer(
+    value: Any, name: str, *, minimum: int | None = None, maximum: int | None = None, expected: str = "an integer"
+) -> int:
     """Return an integer. Raises `TypeError` for anything else, `ValueError` out of range, both naming the argument."""
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _wrong_type(name, "an integer", value)
+        raise _wrong_type(name, expected, value)
     _check_range(value, name, minimum, maximum)
     return int(value)
 

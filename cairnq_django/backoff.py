@@ -1,4 +1,4 @@
-"""How long to wait: before the next attempt, and between two looks at a task."""
+"""How long to wait: before the next attempt, and between two looks at a task or at a full queue."""
 
 from __future__ import annotations
 
@@ -18,9 +18,18 @@ def retry_delay(attempt: int, *, base: float, cap: float) -> float:
     return random.uniform(window / 2, window)
 
 
-def poll_intervals() -> Iterator[float]:
+def poll_intervals(first: float = 0.1, longest: float = 0.5) -> Iterator[float]:
     """Yield, without end, the seconds to sleep before each look at a task that is waited for."""
-    interval = 0.1
+    interval = first
     while True:
         yield interval
-        interval = min(0.5, max(interval * 1.5, interval + 0.001))
+        interval = min(longest, max(interval * 1.5, interval + 0.001))
+
+
+def headroom_intervals() -> Iterator[float]:
+    """Yield, without end, the seconds to sleep before each look at a queue that is full.
+
+    Each is drawn from the upper half of one that grows from 50 ms to 1 s: those who found it full together spread out.
+    """
+    for interval in poll_intervals(first=0.05, longest=1.0):
+        yield random.uniform(interval / 2, interval)

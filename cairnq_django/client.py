@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
+from inspect import signature
 from typing import Any, Literal, TypedDict, TypeVar
 from uuid import UUID
+
+from asgiref.sync import sync_to_async
 
 from . import limits, notify
 from .arguments import Seconds, integer, seconds, text
@@ -20,18 +26,8 @@ from .store import submit as insertion
 from .store.control import Changed
 from .store.engine import task_database
 from .store.stats import QueueStats
-from .store.submit import Conflict
-from .submission import (
-    TaskId,
-    as_task_id,
-    checked_key,
-    definition_of,
-    new_row,
-    refuse_repeated_keys,
-    shared_fields,
-    strategy_of,
-)
-from .twins import twin
+from .submission import Submission, TaskId, as_task_id, checked_key, prepare, prepare_many
+from .twins import twin, twin_of
 
 P = TypeVar("P")
 
@@ -51,6 +47,8 @@ class SubmitOptions(TypedDict, total=False):
     metadata: dict[str, Any] | None
     correlation_id: str | None
     parent: Task | TaskId | None
+    max_queue_depth: int | None
+    max_queue_wait: Seconds | None
 
 
 def submit(
@@ -67,6 +65,8 @@ def submit(
     metadata: dict[str, Any] | None = None,
     correlation_id: str | None = None,
     parent: Task | TaskId | None = None,
+    max_queue_depth: int | None = None,
+    max_queue_wait: Seconds | None = None,
 ) -> Task:
     """Queue one execution of `task` and return its row.
 
@@ -78,16 +78,23 @@ def submit(
     task, `"reject"` raises `AlreadyExists`, `"replace"` cancels it and submits anew, and `"reuse-succeeded"` is
     `"reuse"` that also returns a task that has succeeded. A task that ended frees its key.
 
+    `max_queue_depth` limits how many tasks may be queued in `queue`, delayed ones included, running ones not; the
+    default is `CAIRNQ["MAX_QUEUE_DEPTH"]`. While the queue is full, the submit blocks for up to `max_queue_wait`
+    (seconds or a `timedelta`; 0 is not at all; by default `CAIRNQ["MAX_QUEUE_WAIT"]`) and then raises `QueueFull`; one
+    that its key's live task would answer is held back, too. Inside a transaction it never waits: what that has locked
+    might be what workers need to make room. The limit is soft, to cost little: one look at the queue allows a process
+    up to 64 submits, so each may put that many tasks on top; nobody sees what others have not committed, and retries
+    are not limited.
+
     Joins the caller's transaction: rolled back, the task never existed. Raises `SerializationError` for what JSON
     cannot represent, `TypeError` or `ValueError` naming any other argument that is wrong, all before anything is
     written; `Task.DoesNotExist` for a `parent` that is not there.
     """
-    using = task_database()
-    definition = definition_of(task)
-    strategy = strategy_of(conflict)
-    fields = shared_fields(
-        using,
-        definition,
+    submission = prepare(
+        task,
+        payload,
+        key=key,
+        conflict=conflict,
         queue=queue,
         priority=priority,
         delay=delay,
@@ -96,9 +103,10 @@ def submit(
         metadata=metadata,
         correlation_id=correlation_id,
         parent=parent,
+        max_queue_depth=max_queue_depth,
+        max_queue_wait=max_queue_wait,
     )
-    row = new_row(using, fields, payload, key)
-    return _submit(using, [row], strategy)[0]
+    return _submit(submission)[0]
 
 
 def submit_many(
@@ -115,23 +123,23 @@ def submit_many(
     metadata: dict[str, Any] | None = None,
     correlation_id: str | None = None,
     parent: Task | TaskId | None = None,
+    max_queue_depth: int | None = None,
+    max_queue_wait: Seconds | None = None,
 ) -> list[Task]:
     """Queue one execution of `task` for each payload, all or none, and return their rows in that order.
 
     As `submit()`, with one round trip per thousand; `key` is a function from a payload to its key. Payloads that share
     a key share a task, the first one's; `"reject"` and `"replace"`, which could only undo one with the other, refuse
     them. Raises what `submit()` raises, the payload's place in the message, before anything is written.
+
+    A queue with a limit takes all of them or, until it has room for all, none. `ValueError` if they are more than its
+    limit: they would never fit.
     """
-    if isinstance(payloads, (str, bytes, Mapping)) or not isinstance(payloads, Iterable):
-        raise TypeError(f"payloads must be a list or another iterable of payloads, got {type(payloads).__name__}")
-    if key is not None and not callable(key):
-        raise TypeError(f"key must be a function from a payload to its key, got {type(key).__name__}")
-    using = task_database()
-    definition = definition_of(task)
-    strategy = strategy_of(conflict)
-    fields = shared_fields(
-        using,
-        definition,
+    submission = prepare_many(
+        task,
+        payloads,
+        key=key,
+        conflict=conflict,
         queue=queue,
         priority=priority,
         delay=delay,
@@ -140,14 +148,10 @@ def submit_many(
         metadata=metadata,
         correlation_id=correlation_id,
         parent=parent,
+        max_queue_depth=max_queue_depth,
+        max_queue_wait=max_queue_wait,
     )
-    rows = [
-        new_row(using, fields, payload, key(payload) if key is not None else None, place=f"payloads[{index}]")
-        for index, payload in enumerate(payloads)
-    ]
-    if strategy in (Conflict.REJECT, Conflict.REPLACE):
-        refuse_repeated_keys(rows, strategy)
-    return _submit(using, rows, strategy) if rows else []
+    return _submit(submission)
 
 
 def get(task_id: Task | TaskId) -> Task:
@@ -240,8 +244,16 @@ def purge(
     )
 
 
-asubmit = twin(submit)
-asubmit_many = twin(submit_many)
+@twin_of(submit)
+async def asubmit(*args: Any, **options: Any) -> Task:
+    return (await _asubmit(partial(prepare, *args, **options)))[0]
+
+
+@twin_of(submit_many)
+async def asubmit_many(*args: Any, **options: Any) -> list[Task]:
+    return await _asubmit(partial(prepare_many, *args, **options))
+
+
 aget = twin(get)
 aget_by_key = twin(get_by_key)
 acancel = twin(cancel)
@@ -251,6 +263,21 @@ aretry_by_key = twin(retry_by_key)
 astats = twin(stats)
 aqueue_depth = twin(queue_depth)
 apurge = twin(purge)
+
+
+def submit_child(check: Callable[[], None], *args: Any, **options: Any) -> Task:
+    """`submit()` for a handler: before each look at the queue it calls `check()`, and what that raises ends it."""
+    _submit_takes.bind(*args, **options)
+    return _submit(prepare(*args, **options), check)[0]
+
+
+async def asubmit_child(check: Callable[[], None], *args: Any, **options: Any) -> Task:
+    """As `submit_child()`, for async handlers; `check()` is called in a thread."""
+    _submit_takes.bind(*args, **options)
+    return (await _asubmit(partial(prepare, *args, **options), check))[0]
+
+
+_submit_takes = signature(submit)
 
 
 def request_cancel(task_id: Task | TaskId) -> Changed:
@@ -280,7 +307,45 @@ def id_by_key(key: str) -> UUID:
         return Task.objects.using(using).by_key(key).values_list("pk", flat=True).get()
 
 
-def _submit(using: str, rows: list[Task], strategy: Conflict) -> list[Task]:
+def _submit(submission: Submission, check: Callable[[], None] | None = None) -> list[Task]:
+    while (tasks := _submit_if_admitted(submission, check)) is None:
+        time.sleep(_pause(submission))
+    return tasks
+
+
+async def _asubmit(prepared: Callable[[], Submission], check: Callable[[], None] | None = None) -> list[Task]:
+    """As `_submit()`; it holds no thread while it waits, and each go is whole even if nobody awaits its end."""
+
+    def begin() -> tuple[Submission, list[Task] | None]:
+        submission = prepared()
+        return submission, _submit_if_admitted(submission, check)
+
+    submission, tasks = await sync_to_async(begin)()
+    while tasks is None:
+        await asyncio.sleep(_pause(submission))
+        tasks = await sync_to_async(_submit_if_admitted)(submission, check)
+    return tasks
+
+
+def _submit_if_admitted(submission: Submission, check: Callable[[], None] | None) -> list[Task] | None:
+    """The tasks, or None while their queue is full. Raises `QueueFull` once it is to be waited for no longer."""
+    if check is not None:
+        check()
+    if submission.admission is None:
+        return _insert(submission)
+    with submission.admission.granted() as granted:
+        return _insert(submission) if granted else None
+
+
+def _pause(submission: Submission) -> float:
+    assert submission.admission is not None
+    return submission.admission.pause()
+
+
+def _insert(submission: Submission) -> list[Task]:
+    using, rows, strategy = submission.using, submission.rows, submission.strategy
+    if not rows:
+        return []
     submitted = insertion.submit(using, rows, strategy)
     notify.announce(using, Channel.ENDED, [str(task.pk) for task in submitted.canceled if task.is_terminal])
     # A row that gave way is not in the queue; the task it gave way to was announced by its own submit.

@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 from .arguments import integer, seconds, text
-from .limits import MAX_ATTEMPTS, NAME_LENGTH, QUEUE_LENGTH, SHORTEST
+from .limits import MAX_ATTEMPTS, MAX_QUEUE_DEPTH, NAME_LENGTH, QUEUE_LENGTH, SHORTEST
 
 SETTING: Final = "CAIRNQ"
 
@@ -38,6 +38,8 @@ class Settings:
     drain_timeout: float | None = None  # None: no limit
     max_attempts: int = 3
     max_payload_bytes: int = 1_048_576
+    max_queue_depth: int | dict[str, int] | None = None  # tasks queued, for all queues or by name; None: no limit
+    max_queue_wait: float = 10.0  # that a submit waits for a full queue
 
 
 def get_settings() -> Settings:
@@ -133,6 +135,18 @@ def _optional_integer(value: Any, name: str) -> int | None:
     return None if value is None else integer(value, name, minimum=1)
 
 
+def _depths(value: Any, name: str) -> int | dict[str, int] | None:
+    depth = partial(integer, minimum=1, maximum=MAX_QUEUE_DEPTH)
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        return depth(value, name, expected="an integer or a dict from queue names to integers")
+    return {
+        text(queue, f"a queue in {name}", maximum=QUEUE_LENGTH): depth(limit, f"{name}[{queue!r}]")
+        for queue, limit in value.items()
+    }
+
+
 _READERS: dict[str, Callable[[Any, str], Any]] = {
     "QUEUES": _queues,
     "CONCURRENCY": partial(integer, minimum=1),
@@ -148,4 +162,6 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "DRAIN_TIMEOUT": partial(seconds, allow_none=True),
     "MAX_ATTEMPTS": partial(integer, minimum=1, maximum=MAX_ATTEMPTS),
     "MAX_PAYLOAD_BYTES": partial(integer, minimum=1),
+    "MAX_QUEUE_DEPTH": _depths,
+    "MAX_QUEUE_WAIT": seconds,
 }

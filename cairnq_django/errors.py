@@ -121,13 +121,45 @@ class AlreadyExists(CairnQError):
 
 
 class QueueFull(CairnQError):
-    """Raised by `submit()` when `queue` still holds `depth` tasks, its limit, after it `waited` so many seconds."""
+    """
+    Raised by `submit()` when `queue` still holds `depth` tasks, its limit, after it `waited` so many seconds.
 
-    def __init__(self, queue: str, depth: int, waited: float) -> None:
+    For a `submit_many()` of as many `tasks` as do not fit beside those, `depth` may be below the `limit`. With
+    `in_transaction` it did not wait, because of the transaction that is open.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        depth: int,
+        waited: float,
+        *,
+        limit: int | None = None,  # None: `depth`
+        tasks: int = 1,
+        in_transaction: bool = False,
+    ) -> None:
         self.queue = queue
         self.depth = depth
         self.waited = waited
-        super().__init__(f"Queue {queue!r} is full: it still held {depth} tasks after waiting {waited:g} s")
+        self.limit = depth if limit is None else limit
+        self.tasks = tasks
+        self.in_transaction = in_transaction
+        super().__init__(f"Queue {queue!r} {self._problem()}{self._when()}")
+
+    def _problem(self) -> str:
+        held = f"it {'holds' if self.in_transaction else 'still held'} {self.depth}"
+        if self.tasks == 1:
+            return f"is full: {held} tasks"
+        return f"has no room for {self.tasks} tasks: {held} of at most {self.limit}"
+
+    def _when(self) -> str:
+        if not self.in_transaction:
+            return f" after waiting {round(self.waited, 2):g} s"
+        return (
+            ". In the open transaction submit() does not wait for room: its locks might be what keeps others from "
+            "making any. Submit outside of the atomic block, for example in transaction.on_commit(), or allow more "
+            "with max_queue_depth"
+        )
 
 
 class LostLease(CairnQError):

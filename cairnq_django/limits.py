@@ -13,4 +13,5 @@ MIN_PRIORITY = -32_768
 MAX_PRIORITY = 32_767
 MAX_ATTEMPTS = 1_000_000
 MAX_BATCH = 10_000  # tasks of one call; SQLite takes some 30,000 parameters in a statement
+MAX_QUEUE_DEPTH = 2_147_483_647
 SHORTEST = 0.001  # seconds, of a duration that cannot be zero

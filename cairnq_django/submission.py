@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 from uuid import UUID
@@ -10,16 +12,76 @@ from django.utils.timezone import is_naive
 
 from . import limits
 from .arguments import Seconds, integer, seconds, text
+from .backpressure import Admission, admission
 from .clock import after
 from .conf import get_settings
 from .ids import new_task_id
 from .models import Task
 from .registry import TaskDef, default_registry
 from .serialization import dumped_size, normalize
-from .store.engine import json_depth
+from .store.engine import json_depth, task_database
 from .store.submit import Conflict
 
 TaskId = UUID | str
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A submit whose arguments are checked; nothing is written yet."""
+
+    using: str
+    rows: list[Task]
+    strategy: Conflict
+    admission: Admission | None  # None: the queue takes any number
+
+
+def prepare(
+    task: TaskDef[Any, Any] | str,
+    payload: Any = None,
+    *,
+    key: str | None = None,
+    conflict: str = "reuse",
+    max_queue_depth: int | None = None,
+    max_queue_wait: Seconds | None = None,
+    **fields: Any,
+) -> Submission:
+    """The submission of one task, from the arguments of `submit()`."""
+    using = task_database()
+    definition = definition_of(task)
+    strategy = strategy_of(conflict)
+    shared = shared_fields(using, definition, **fields)
+    row = new_row(using, shared, payload, key)
+    admitted = admission(using, shared["queue"], 1, max_depth=max_queue_depth, max_wait=max_queue_wait)
+    return Submission(using, [row], strategy, admitted)
+
+
+def prepare_many(
+    task: TaskDef[Any, Any] | str,
+    payloads: Iterable[Any],
+    *,
+    key: Callable[[Any], str | None] | None = None,
+    conflict: str = "reuse",
+    max_queue_depth: int | None = None,
+    max_queue_wait: Seconds | None = None,
+    **fields: Any,
+) -> Submission:
+    """The submission of one task for each payload, from the arguments of `submit_many()`."""
+    if isinstance(payloads, (str, bytes, Mapping)) or not isinstance(payloads, Iterable):
+        raise TypeError(f"payloads must be a list or another iterable of payloads, got {type(payloads).__name__}")
+    if key is not None and not callable(key):
+        raise TypeError(f"key must be a function from a payload to its key, got {type(key).__name__}")
+    using = task_database()
+    definition = definition_of(task)
+    strategy = strategy_of(conflict)
+    shared = shared_fields(using, definition, **fields)
+    rows = [
+        new_row(using, shared, payload, key(payload) if key is not None else None, place=f"payloads[{index}]")
+        for index, payload in enumerate(payloads)
+    ]
+    if strategy in (Conflict.REJECT, Conflict.REPLACE):
+        refuse_repeated_keys(rows, strategy)
+    admitted = admission(using, shared["queue"], len(rows), max_depth=max_queue_depth, max_wait=max_queue_wait)
+    return Submission(using, rows, strategy, admitted)
 
 
 def definition_of(task: object) -> TaskDef[Any, Any]:
@@ -61,14 +123,14 @@ def shared_fields(
     using: str,
     definition: TaskDef[Any, Any],
     *,
-    queue: str | None,
-    priority: int | None,
-    delay: Seconds | None,
-    run_at: datetime | None,
-    max_attempts: int | None,
-    metadata: dict[str, Any] | None,
-    correlation_id: str | None,
-    parent: Task | TaskId | None,
+    queue: str | None = None,
+    priority: int | None = None,
+    delay: Seconds | None = None,
+    run_at: datetime | None = None,
+    max_attempts: int | None = None,
+    metadata: dict[str, Any] | None = None,
+    correlation_id: str | None = None,
+    parent: Task | TaskId | None = None,
 ) -> dict[str, Any]:
     """The columns that every task of one submit shares, checked."""
     fields: dict[str, Any] = {

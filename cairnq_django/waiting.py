@@ -97,8 +97,9 @@ def call(
 ) -> Any:
     """Submit a task, wait for its end and return its result.
 
-    `options` are those of `submit()`. Raises `TaskFailed`, `TaskCanceled` or `TaskTimeout`, what `submit()` raises,
-    and `TransactionManagementError` inside a transaction, which no worker could see the task in.
+    `options` are those of `submit()`; what that waits for room in a full queue comes on top of `timeout`. Raises
+    `TaskFailed`, `TaskCanceled` or `TaskTimeout`, what `submit()` raises, and `TransactionManagementError` inside a
+    transaction, which no worker could see the task in.
     """
     _check_timeout(timeout)
     _refuse_in_transaction(task_database())

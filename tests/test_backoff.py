@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from cairnq_django.backoff import poll_intervals, retry_delay
+from cairnq_django.backoff import headroom_intervals, poll_intervals, retry_delay
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,12 @@ def test_the_first_look_comes_after_100_ms_and_the_pauses_grow_to_500_ms() -> No
 
 def test_looking_never_ends() -> None:
     assert list(islice(poll_intervals(), 10_000, 10_002)) == [0.5, 0.5]
+
+
+def test_the_pauses_before_looks_at_a_full_queue_grow_from_50_ms_to_1_s_and_vary() -> None:
+    runs = [list(islice(headroom_intervals(), 12)) for _ in range(300)]
+    for longest, pauses in zip([0.05, 0.075, 0.1125], zip(*runs, strict=True), strict=False):
+        assert longest / 2 <= min(pauses) < longest * 0.6
+        assert longest * 0.9 < max(pauses) <= longest
+    assert 0.9 < max(run[-1] for run in runs) <= 1
+    assert len({run[0] for run in runs}) > 200

@@ -27,6 +27,8 @@ def test_without_the_setting_everything_has_its_default(settings: Any) -> None:
         drain_timeout=None,
         max_attempts=3,
         max_payload_bytes=1_048_576,
+        max_queue_depth=None,
+        max_queue_wait=10,
     )
 
 
@@ -44,6 +46,8 @@ def test_every_key_can_be_set(settings: Any) -> None:
         "DRAIN_TIMEOUT": 0,
         "MAX_ATTEMPTS": 1,
         "MAX_PAYLOAD_BYTES": 1_000,
+        "MAX_QUEUE_DEPTH": {"mail": 500, "bulk": 1},
+        "MAX_QUEUE_WAIT": 0,
     }
     assert get_settings() == Settings(
         queues=("mail", "default"),
@@ -58,12 +62,20 @@ def test_every_key_can_be_set(settings: Any) -> None:
         drain_timeout=0,
         max_attempts=1,
         max_payload_bytes=1_000,
+        max_queue_depth={"mail": 500, "bulk": 1},
+        max_queue_wait=0,
     )
 
 
 def test_none_stands_for_the_default_where_that_depends_on_others(settings: Any) -> None:
     settings.CAIRNQ = {"HEARTBEAT_INTERVAL": None, "CLAIM_BATCH": None, "MAX_RUN": None, "DRAIN_TIMEOUT": None}
     assert get_settings() == Settings()
+
+
+@pytest.mark.parametrize("depth", [None, 1, 500, {}, {"mail": 500}])
+def test_a_queue_s_depth_is_limited_for_all_for_some_or_for_none(settings: Any, depth: Any) -> None:
+    settings.CAIRNQ = {"MAX_QUEUE_DEPTH": depth}
+    assert get_settings().max_queue_depth == depth
 
 
 def test_a_changed_setting_is_noticed(settings: Any) -> None:
@@ -122,6 +134,19 @@ def test_all_problems_are_raised_at_once(settings: Any) -> None:
         ({"DRAIN_TIMEOUT": timedelta(-1)}, "CAIRNQ['DRAIN_TIMEOUT'] must not be negative, got -86400.0"),
         ({"MAX_ATTEMPTS": 0}, "CAIRNQ['MAX_ATTEMPTS'] must be at least 1, got 0"),
         ({"MAX_PAYLOAD_BYTES": "1M"}, "CAIRNQ['MAX_PAYLOAD_BYTES'] must be an integer, got str"),
+        ({"MAX_QUEUE_DEPTH": 0}, "CAIRNQ['MAX_QUEUE_DEPTH'] must be at least 1, got 0"),
+        ({"MAX_QUEUE_DEPTH": 2**31}, "CAIRNQ['MAX_QUEUE_DEPTH'] must be at most 2,147,483,647, got 2147483648"),
+        (
+            {"MAX_QUEUE_DEPTH": [5]},
+            "CAIRNQ['MAX_QUEUE_DEPTH'] must be an integer or a dict from queue names to integers, got list",
+        ),
+        ({"MAX_QUEUE_DEPTH": True}, "must be an integer or a dict from queue names to integers, got bool (True)"),
+        ({"MAX_QUEUE_DEPTH": {"mail": 0}}, "CAIRNQ['MAX_QUEUE_DEPTH']['mail'] must be at least 1, got 0"),
+        ({"MAX_QUEUE_DEPTH": {"mail": None}}, "CAIRNQ['MAX_QUEUE_DEPTH']['mail'] must be an integer, got NoneType"),
+        ({"MAX_QUEUE_DEPTH": {7: 5}}, "a queue in CAIRNQ['MAX_QUEUE_DEPTH'] must be a string, got int (7)"),
+        ({"MAX_QUEUE_DEPTH": {"": 5}}, "a queue in CAIRNQ['MAX_QUEUE_DEPTH'] must not be empty"),
+        ({"MAX_QUEUE_WAIT": -1}, "CAIRNQ['MAX_QUEUE_WAIT'] must not be negative, got -1"),
+        ({"MAX_QUEUE_WAIT": None}, "CAIRNQ['MAX_QUEUE_WAIT'] must be a number of seconds or a timedelta, got NoneType"),
     ],
     ids=lambda value: str(value)[:50],
 )

@@ -49,7 +49,7 @@ def every_error() -> list[CairnQError]:
         TaskCanceled(a_task(status="canceled")),
         TaskTimeout(a_task(), 5),
         AlreadyExists("receipt:7", a_task()),
-        QueueFull("mail", 100, 2.5),
+        QueueFull("mail", 80, 2.5, limit=100, tasks=30, in_transaction=True),
         LostLease(TASK_ID, 2),
         SerializationError("payload.price", "Decimal is not a JSON type"),
     ]
@@ -157,6 +157,22 @@ def test_already_exists_names_the_key_and_the_task_that_has_it() -> None:
 
 def test_queue_full_names_the_queue_its_depth_and_the_wait() -> None:
     assert str(QueueFull("mail", 100, 2.5)) == "Queue 'mail' is full: it still held 100 tasks after waiting 2.5 s"
+
+
+def test_queue_full_of_many_tasks_says_how_many_had_no_room() -> None:
+    error = QueueFull("mail", 80, 2.5049, limit=100, tasks=30)
+    assert (error.queue, error.depth, error.waited, error.limit, error.tasks) == ("mail", 80, 2.5049, 100, 30)
+    assert str(error) == "Queue 'mail' has no room for 30 tasks: it still held 80 of at most 100 after waiting 2.5 s"
+
+
+def test_queue_full_in_a_transaction_says_why_it_did_not_wait_and_what_to_do() -> None:
+    error = QueueFull("mail", 100, 0, in_transaction=True)
+    assert (error.limit, error.in_transaction) == (100, True)
+    assert str(error) == (
+        "Queue 'mail' is full: it holds 100 tasks. In the open transaction submit() does not wait for room: its locks "
+        "might be what keeps others from making any. Submit outside of the atomic block, for example in "
+        "transaction.on_commit(), or allow more with max_queue_depth"
+    )
 
 
 def test_a_serialization_error_is_a_type_error_with_a_path() -> None:

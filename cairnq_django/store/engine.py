@@ -59,6 +59,12 @@ def in_open_transaction(using: str) -> bool:
     return connections[using].in_atomic_block
 
 
+def may_hold_locks(using: str) -> bool:
+    """Whether a transaction is open, or may be: with autocommit off, nobody tells where one begins."""
+    connection = connections[using]
+    return connection.in_atomic_block or (connection.connection is not None and not connection.autocommit)
+
+
 def can_see_the_end(using: str, task_id: UUID) -> bool:
     """Whether the current transaction, if one is open, can ever read that a worker ended this task."""
     connection = connections[using]

@@ -26,6 +26,7 @@ class CallingSide:
     """What contexts need of the calling side; it is handed in, because they stay below it."""
 
     submit: Callable[..., Task]
+    asubmit: Callable[..., Awaitable[Task]]
     wait: Callable[..., Task]
     await_: Callable[..., Awaitable[Task]]
 
@@ -87,10 +88,9 @@ class _Context:
         elif attempt.decided is None:
             on_a_sound_connection(attempt.using, lambda: attempt.settle(outcome))
 
-    def _submit(self, task: Any, payload: Any, options: dict[str, Any]) -> Task:
-        self._attempt.check_lease()
-        here = Task(id=self.task_id, root_id=self.root_id, correlation_id=self.correlation_id)
-        return self._calling_side.submit(task, payload, parent=here, **options)
+    def _here(self) -> Task:
+        """This task, as the parent of others."""
+        return Task(id=self.task_id, root_id=self.root_id, correlation_id=self.correlation_id)
 
 
 class TaskContext(_Context):
@@ -166,8 +166,12 @@ class TaskContext(_Context):
             raise CairnQError(f"Task {self.task_id} is settled; ctx.atomic() is to end with its settlement")
 
     def submit(self, task: Any, payload: Any = None, **options: Any) -> Task:
-        """Submit a child of this task, as `cairnq_django.submit()` does, with root and correlation id taken over."""
-        return self._submit(task, payload, options)
+        """Submit a child of this task, as `cairnq_django.submit()` does, with root and correlation id taken over.
+
+        This call keeps its slot while that waits for room in the child's queue, in vain if only this worker's slots
+        could make any.
+        """
+        return self._calling_side.submit(self._attempt.check_lease, task, payload, parent=self._here(), **options)
 
     def wait(self, task: Task | UUID | str, timeout: Seconds | None = None) -> Task:
         """Wait for another task, as `cairnq_django.wait()` does. This call keeps its slot meanwhile."""
@@ -213,7 +217,8 @@ class AsyncTaskContext(_Context):
         )
 
     async def submit(self, task: Any, payload: Any = None, **options: Any) -> Task:
-        return await sync_to_async(self._submit)(task, payload, options)
+        check = self._attempt.check_lease
+        return await self._calling_side.asubmit(check, task, payload, parent=self._here(), **options)
 
     async def wait(self, task: Task | UUID | str, timeout: Seconds | None = None) -> Task:
         return await self._calling_side.await_(task.pk if isinstance(task, Task) else task, timeout)

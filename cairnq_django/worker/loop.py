@@ -46,7 +46,9 @@ MAX_RECOVERY_INTERVAL = 5.0  # seconds
 MAX_SLEEP = 60.0  # seconds
 REPEAT_INTERVAL = 60.0  # seconds before an error that goes on is told again
 
-_calling_side = CallingSide(submit=client.submit, wait=waiting.wait, await_=waiting.await_)
+_calling_side = CallingSide(
+    submit=client.submit_child, asubmit=client.asubmit_child, wait=waiting.wait, await_=waiting.await_
+)
 
 
 class Loop:

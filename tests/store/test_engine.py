@@ -13,6 +13,7 @@ from cairnq_django.store.engine import (
     in_open_transaction,
     in_transaction,
     is_conflict,
+    may_hold_locks,
     task_database,
     update_returning,
 )
@@ -39,6 +40,21 @@ def test_work_runs_in_a_transaction() -> None:
     assert in_transaction(DB, work)
     assert not in_open_transaction(DB)
     assert Task.objects.count() == 1
+
+
+def test_who_has_a_transaction_open_may_hold_locks() -> None:
+    connection.close()
+    assert not may_hold_locks(DB)
+    assert Task.objects.count() == 0
+    assert not may_hold_locks(DB)
+    with transaction.atomic():
+        assert may_hold_locks(DB)
+    transaction.set_autocommit(False)
+    try:
+        assert may_hold_locks(DB)
+    finally:
+        transaction.set_autocommit(True)
+    assert not may_hold_locks(DB)
 
 
 def test_work_that_raises_writes_nothing_and_runs_once() -> None:

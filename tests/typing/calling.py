@@ -60,12 +60,14 @@ def callers() -> None:
     assert_type(submit(elsewhere, object()), Task)
     assert_type(submit(ship, Order(number=7), key="ship:7", conflict="replace", delay=timedelta(hours=1)), Task)
     assert_type(submit(tick, parent=get("..."), run_at=None), Task)
+    assert_type(submit(tick, max_queue_depth=100, max_queue_wait=timedelta(seconds=5)), Task)
 
     submit(count, {"apples": "three"})  # type: ignore[misc]
     submit(ship, "7")  # type: ignore[misc]
     submit(7)  # type: ignore[arg-type]
     submit(tick, conflict="ignore")  # type: ignore[arg-type]
     submit(tick, delay="5")  # type: ignore[arg-type]
+    submit(tick, max_queue_depth={"default": 100})  # type: ignore[arg-type]
     submit(tick, retries=3)  # type: ignore[call-arg]
 
     assert_type(submit_many(count, [{"apples": 3}], key=lambda payload: f"k:{payload['apples']}"), list[Task])
@@ -74,7 +76,7 @@ def callers() -> None:
     submit_many(tick, 7)  # type: ignore[arg-type]
 
     assert_type(call(count, {"apples": 3}), int)
-    assert_type(call(ship, Order(number=7), timeout=5, queue="bulk"), str)
+    assert_type(call(ship, Order(number=7), timeout=5, queue="bulk", max_queue_wait=0), str)
     assert_type(call(elsewhere), bytes)
     assert_type(call("by.name", {"anything": 1}, timeout=timedelta(seconds=5)), Any)
     call(count, {"apples": "three"})  # type: ignore[misc]
@@ -98,6 +100,7 @@ async def async_callers() -> None:
     assert_type(await asubmit(count, {"apples": 3}), Task)
     assert_type(await asubmit_many(count, [{"apples": 3}], delay=5), list[Task])
     await asubmit(count, {"apples": "three"})  # type: ignore[misc]
+    await asubmit_many(tick, [None], max_queue_wait="5")  # type: ignore[arg-type]
     await asubmit(tick, retries=3)  # type: ignore[call-arg]
     assert_type(await acall(count, {"apples": 3}), int)
     assert_type(await acall("by.name"), Any)
