@@ -14,6 +14,7 @@ from django.db import connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from . import conf
+from .registry import default_registry
 
 TAG = "cairnq_django"
 
@@ -93,6 +94,31 @@ def check_sqlite(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list
                 id="cairnq_django.W003",
             )
         )
+    return messages
+
+
+@register(TAG)
+def check_atomic_handlers(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """W004: an atomic handler in an app whose models are written to another database than the tasks'."""
+    tasks = router.db_for_write(apps.get_model("cairnq_django", "Task"))
+    messages: list[CheckMessage] = []
+    for definition in default_registry:
+        config = apps.get_containing_app_config(getattr(definition.handler, "__module__", None) or "")
+        if not definition.atomic or config is None:
+            continue
+        others = sorted({router.db_for_write(model) for model in config.get_models()} - {tasks})
+        if others:
+            written_to = ", ".join(map(repr, others))
+            messages.append(
+                Warning(
+                    f"Task {definition.name!r} is atomic on the database {tasks!r}, where tasks live, but models of "
+                    f"its app, {config.label}, are written to {written_to}.",
+                    hint="What it writes there stays when the task fails or runs again. Route tasks and models to the "
+                    "same database, or leave out atomic=True and make the handler repeatable.",
+                    obj=definition.name,
+                    id="cairnq_django.W004",
+                )
+            )
     return messages
 
 

@@ -87,7 +87,8 @@ def test_the_database_that_tasks_are_routed_to_is_the_one_that_counts(
     use_database(monkeypatch, bad, queue={**SQLITE, "OPTIONS": GOOD_OPTIONS})
     assert ids() == ["cairnq_django.E003", "cairnq_django.W002"]
     settings.DATABASE_ROUTERS = [ToQueueDatabase()]
-    assert ids() == []
+    # The models of an atomic handler stay where they are.
+    assert ids() == ["cairnq_django.W004"]
 
 
 class TestChannels:
@@ -171,3 +172,24 @@ class TestWAL:
     def test_makes_no_sense_in_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
         use_database(monkeypatch, {**SQLITE, "OPTIONS": {"transaction_mode": "IMMEDIATE"}})
         assert ids() == []
+
+
+class OtherwiseRouted:
+    """Tasks to one database, the tests' own models to another."""
+
+    def db_for_write(self, model: Any, **hints: Any) -> str:
+        return "default" if model._meta.app_label == "cairnq_django" else "dedicated"
+
+
+class TestAtomicHandlers:
+    def test_are_warned_about_where_their_app_s_models_are_in_another_database(self, settings: Any) -> None:
+        settings.DATABASE_ROUTERS = [f"{__name__}.OtherwiseRouted"]
+
+        (message,) = checks.check_atomic_handlers(None)
+
+        assert message.id == "cairnq_django.W004"
+        assert message.obj == "increment_counter_once"
+        assert "are written to 'dedicated'" in message.msg
+
+    def test_pass_where_they_are_in_the_same(self) -> None:
+        assert checks.check_atomic_handlers(None) == []
