@@ -1,1 +1,1 @@
-"""What the queue costs and what it brings, measured: run one as `python -m benchmarks.NAME`."""
+"""What the queue costs and what it brings, measured: `python -m benchmarks`."""

@@ -1,8 +1,4 @@
-"""Heavy work, watched: batches, a shared resource, large payloads and a producer that outruns its worker.
-
-`python -m benchmarks.heavy [batch] [resource] [memory] [backpressure]` starts a PostgreSQL server of its own.
-`DATABASE_URL`, where set, names another one; a test database is created there.
-"""
+"""Heavy work, watched: batches, a shared resource, large payloads and a producer that outruns its worker."""
 
 from __future__ import annotations
 
@@ -18,7 +14,6 @@ from django.db import connection, connections
 from django.test.utils import override_settings
 
 import cairnq_django
-from benchmarks.database import a_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,14 +22,12 @@ MIB = 1024 * 1024
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.heavy", description=__doc__.partition("\n")[0])
-    parser.add_argument("what", nargs="*", choices=list(WHAT), help="what to watch (all)")
-    chosen = parser.parse_args().what or list(WHAT)
-    with a_database():
-        for what in chosen:
-            say(f"{what}: {WHAT[what].__doc__}")
-            WHAT[what]()
-            cairnq_django.purge(0)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", nargs="*", default=list(WHAT), help=f"of {', '.join(WHAT)} (all)")
+    for what in parser.parse_args().what:
+        say(f"{what}: {WHAT[what].__doc__}")
+        WHAT[what]()
+        cairnq_django.purge(0)
 
 
 def watch_batches() -> None:
@@ -165,7 +158,3 @@ def statuses() -> str:
 def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

@@ -85,9 +85,9 @@ class Task(models.Model):
         indexes = [
             PartialIndex(
                 name="cairnq_task_claim",
-                fields=["queue", "-priority", "run_at", "id"],
+                fields=["queue", "name", "-priority", "run_at", "id"],
                 where=Q(status=TaskStatus.QUEUED),
-                otherwise=["status", "queue", "-priority", "run_at", "id"],
+                otherwise=["status", "queue", "name", "-priority", "run_at", "id"],
             ),
             PartialIndex(
                 name="cairnq_task_lease",

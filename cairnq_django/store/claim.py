@@ -16,7 +16,12 @@ from ..models import Task
 from ..querysets import TaskQuerySet
 from ..statuses import TaskStatus
 from .engine import in_transaction
+from .lanes import Lane, ahead, lanes_of
 from .leases import Lease
+
+# How many times as far a claim looks when others, who claim at this moment, hold some of the first due tasks. What they
+# hold of all of these, too, is passed over lane by lane, in which order between lanes is no longer kept.
+_FURTHER = 4
 
 
 @dataclass(frozen=True)
@@ -81,12 +86,7 @@ def claim(
 
 
 def _claim_draw(using: str, draw: Draw, worker_id: str, lease: float) -> Drawn:
-    candidates: list[Task] = []
-    for queue in dict.fromkeys(draw.queues):
-        # Queue by queue, each in the order of the claim index: over several queues at once the database would sort.
-        candidates += _due(using, queue, draw).select_for_update(skip_locked=True)[: draw.limit]
-    candidates.sort(key=lambda task: (-task.priority, task.run_at, task.pk))
-    found = candidates[: draw.limit]
+    found = sorted(_lock(using, draw), key=lambda task: (-task.priority, task.run_at, task.pk))
     taken = found if draw.max_bytes is None else _that_fit(using, found, draw.max_bytes, or_one=draw.or_one)
     if taken:
         Task.objects.using(using).queued().filter(pk__in=[task.pk for task in taken]).update(
@@ -100,11 +100,38 @@ def _claim_draw(using: str, draw: Draw, worker_id: str, lease: float) -> Drawn:
     return Drawn([_claimed(task, worker_id) for task in taken], cut_by_bytes=len(taken) < len(found))
 
 
-def _due(using: str, queue: str, draw: Draw) -> TaskQuerySet:
-    due = Task.objects.using(using).due().filter(queue=queue).for_handlers(draw.names).in_claim_order()
+def _lock(using: str, draw: Draw) -> list[Task]:
+    lanes = lanes_of(draw.queues, draw.names)
+    if not lanes or not draw.limit:
+        return []
+    if len(lanes) == 1:
+        return list(_to_lock(lanes[0].due(using), draw)[: draw.limit])
+    return _lock_across(using, lanes, draw)
+
+
+def _lock_across(using: str, lanes: Sequence[Lane], draw: Draw) -> list[Task]:
+    limit = draw.limit
+    locked: list[Task] = []
+    tried: set[UUID] = set()
+    for reach in (limit, _FURTHER * limit):
+        places = ahead(using, lanes, reach)
+        rest = [place.task_id for place in places if place.task_id not in tried]
+        while rest and (missing := limit - len(locked)):
+            locked += _to_lock(Task.objects.using(using).due().filter(pk__in=rest[:missing]), draw)
+            tried.update(rest[:missing])
+            rest = rest[missing:]
+        if len(locked) == limit or len(places) < reach:
+            return locked
+    for lane in dict.fromkeys(place.lane for place in places):
+        if missing := limit - len(locked):
+            locked += _to_lock(lane.due(using).exclude(pk__in=[task.pk for task in locked]), draw)[:missing]
+    return locked
+
+
+def _to_lock(due: TaskQuerySet, draw: Draw) -> TaskQuerySet:
     # The text of an earlier failure is not the handler's business.
-    due = due.defer("result", "error", "message")
-    return due if draw.max_bytes is None else due.defer("payload").annotate(payload_bytes=JSONSize("payload"))
+    rows = due.defer("result", "error", "message").select_for_update(skip_locked=True)
+    return rows if draw.max_bytes is None else rows.defer("payload").annotate(payload_bytes=JSONSize("payload"))
 
 
 def _that_fit(using: str, found: Sequence[Any], max_bytes: int, *, or_one: bool) -> list[Task]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -133,6 +134,37 @@ def test_a_task_that_waited_for_its_time_queues_by_when_it_became_due() -> None:
     assert ids(claim_all()) == pks(submitted_later, delayed)
 
 
+def test_the_order_holds_over_names_and_queues_whatever_the_limit() -> None:
+    tasks = [
+        TaskFactory(name=name, queue=queue, priority=(n * 7) % 3, run_at=after(-((n * 5) % 4) - 1))
+        for n, (queue, name) in enumerate(product("ab", ("one", "two", "three")))
+        for _ in range(3)
+    ]
+    in_order = pks(*sorted(tasks, key=lambda task: (-task.priority, task.run_at, task.pk)))
+    for limit in (1, 2, 5, 18, 19):
+        with transaction.atomic():
+            drawn = claim_all(draw("a", "b", names=("one", "two", "three"), limit=limit))
+            transaction.set_rollback(True)
+        assert ids(drawn) == in_order[:limit]
+
+
+def test_tasks_of_other_names_hold_nothing_up() -> None:
+    for n in range(30):
+        TaskFactory(name=f"blocked-{n % 3}", priority=9)
+    free = [TaskFactory(name=name, run_at=after(-age)) for name, age in (("two", 3), ("one", 2), ("two", 1))]
+    assert ids(claim_all(draw(names=("one", "two"), limit=2))) == pks(free[0], free[1])
+    assert ids(claim_all(draw(names=("one", "two"), limit=2))) == pks(free[2])
+
+
+def test_a_claim_of_many_names_and_queues_finds_the_few_that_are_due() -> None:
+    names, queues = [f"name-{n}" for n in range(40)], [f"queue-{n}" for n in range(10)]
+    delayed = TaskFactory(name=names[3], queue=queues[3], delayed=True)
+    last = TaskFactory(name=names[39], queue=queues[9], run_at=after(-1))
+    first = TaskFactory(name=names[0], queue=queues[5], run_at=after(-2))
+    assert ids(claim_all(draw(*queues, names=tuple(names)))) == pks(first, last)
+    assert Task.objects.get(pk=delayed.pk).is_queued
+
+
 LOOK_ALIKES = ["mail", "Mail", "mail ", " mail", "MAIL", "ma\u00efl", "mai\u0308l", "mail\t", "mail_", "mail%"]
 
 
@@ -140,6 +172,13 @@ def test_names_that_look_alike_are_different() -> None:
     tasks = {name: TaskFactory(name=name) for name in LOOK_ALIKES}
     for name, task in tasks.items():
         assert ids(claim_all(draw(names=(name,)))) == [task.pk]
+
+
+def test_names_that_look_alike_are_told_apart_in_one_draw() -> None:
+    tasks = [TaskFactory(name=name, run_at=after(-n - 1)) for n, name in enumerate(LOOK_ALIKES)]
+    others = tuple(name for name in LOOK_ALIKES if name != "Mail")
+    expected = [task.pk for task in reversed(tasks) if task.name != "Mail"]
+    assert ids(claim_all(draw(names=others, limit=20))) == expected
 
 
 def test_queues_that_look_alike_are_different() -> None:
@@ -154,6 +193,9 @@ def test_queues_that_look_alike_are_different() -> None:
         [],
         [draw(names=())],
         [draw(limit=0)],
+        [draw("default", "other", limit=0)],
+        [draw("default", "other", names=())],
+        [draw("other", "another")],
         [Draw((), ("work",), 10)],
         [draw("other")],
         [draw(names=("other",))],
@@ -165,7 +207,7 @@ def test_nothing_is_claimed_where_nothing_is_asked_for(nothing: list[Draw]) -> N
     assert Task.objects.queued().count() == 1
 
 
-def test_a_claim_of_one_queue_takes_two_statements_however_many_it_claims() -> None:
+def test_a_claim_of_one_name_in_one_queue_takes_two_statements_however_many_it_claims() -> None:
     submit(DB, [new_task() for _ in range(60)], Conflict.REUSE)
     assert len(only_data(statements(lambda: claim_all(draw(limit=50))))) == 2
     assert len(only_data(statements(lambda: claim_all(draw("empty"))))) == 1
@@ -203,6 +245,71 @@ def test_a_claim_locks_no_more_of_its_queue_than_it_takes() -> None:
     tasks = [TaskFactory(run_at=after(-n)) for n in range(20, 0, -1)]
     with another_transaction(lambda: claim_all(draw(limit=3), worker_id="worker-2")):
         assert ids(claim_all(draw(limit=100))) == pks(*tasks[3:])
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+def test_what_is_locked_in_one_name_is_made_up_for_by_others() -> None:
+    locked = [TaskFactory(name="one", priority=2) for _ in range(3)]
+    behind = [TaskFactory(name="one", run_at=after(-1))]
+    free = [TaskFactory(name="two", run_at=after(-n)) for n in (5, 4)]
+    both = draw(names=("one", "two"), limit=3)
+    with another_transaction(lambda: list(Task.objects.select_for_update().filter(priority=2))):
+        assert ids(claim_all(both)) == pks(*free, *behind)
+    assert ids(claim_all(both)) == pks(*locked)
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("others", [1, 2, 5])
+def test_the_urgent_tasks_of_one_name_go_first_while_others_claim_them_too(others: int) -> None:
+    urgent = [TaskFactory(name="urgent", priority=1, run_at=after(-60 + n)) for n in range(20)]
+    for _ in range(20):
+        TaskFactory(name="bulk")
+    both = draw(names=("bulk", "urgent"), limit=2)
+
+    def others_claim() -> None:
+        for _ in range(others):
+            claim_all(both, worker_id="worker-2")
+
+    with another_transaction(others_claim):
+        assert ids(claim_all(both)) == pks(*urgent[2 * others :][:2])
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+def test_a_draw_of_several_names_takes_no_more_than_its_limit_when_others_are_ahead() -> None:
+    names = ("one", "two", "three")
+    tasks = [TaskFactory(name=names[n % 3], run_at=after(-20 + n)) for n in range(18)]
+    with another_transaction(lambda: claim_all(draw(names=names, limit=5), worker_id="worker-2")):
+        claimed = claim_all(draw(names=names, limit=5))
+        assert len(claimed) == len(set(ids(claimed))) == 5
+        assert not set(ids(claimed)) & set(pks(*tasks[:5]))
+        assert claimed == sorted(claimed, key=lambda task: task.run_at)
+        assert len(claim_all(draw(names=names, limit=100))) == 8
+    assert claim_all(draw(names=names)) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_claimers_of_several_names_and_queues_leave_nothing_and_take_nothing_twice() -> None:
+    names, queues = tuple(f"name-{n}" for n in range(5)), ("a", "b")
+    lanes = list(product(names, queues))
+    submit(DB, [new_task(name=lanes[n % 10][0], queue=lanes[n % 10][1]) for n in range(400)], Conflict.REUSE)
+
+    def claim_until_nothing_is_left(n: int) -> list[Lease]:
+        mine = draw(*queues[:: 1 if n % 2 else -1], names=names[n:] + names[:n], limit=7)
+        claimed: list[Lease] = []
+
+        def claim_some() -> bool:
+            claimed.extend(task.lease for task in claim_all(mine, worker_id=f"worker-{n}"))
+            return not Task.objects.queued().exists()
+
+        eventually(claim_some, timeout=60, message="nothing is queued any more")
+        return claimed
+
+    claimed = [lease for leases in in_threads(4, claim_until_nothing_is_left) for lease in leases]
+    assert len(claimed) == len({lease.task_id for lease in claimed}) == 400
+    assert {lease_of(task) for task in Task.objects.running()} == set(claimed)
 
 
 @pytest.mark.django_db(transaction=True)

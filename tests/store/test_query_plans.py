@@ -14,6 +14,7 @@ from cairnq_django.models import Task, TaskAttempt, TaskKey
 from cairnq_django.statuses import TERMINAL, AttemptOutcome, TaskStatus
 from cairnq_django.store import control, maintenance, settle, stats
 from cairnq_django.store.claim import Draw, claim
+from cairnq_django.store.lanes import ahead, lanes_of
 from tests.factories import WORKER, an_error, in_turn, lease_of, new_task
 from tests.store.sessions import only_data, statements
 
@@ -86,6 +87,10 @@ class Plan:
     def uses(self, index: str) -> bool:
         return index in self.text
 
+    def of_one_lane(self) -> Plan:
+        """The part of the plan that is gone through for each lane, where one statement looks at several."""
+        return Plan(self.text[max(0, self.text.find("Nested Loop")) :])
+
     @property
     def sorts(self) -> bool:
         return any(word in self.text for word in ("Sort", "TEMP B-TREE", "filesort"))
@@ -93,6 +98,10 @@ class Plan:
     @property
     def reads_a_whole_table(self) -> bool:
         return any(word in self.text for word in ("Seq Scan", "SCAN cairnq", "type=ALL"))
+
+    @property
+    def reads_an_index_only(self) -> bool:
+        return any(word in self.text for word in ("Index Only Scan", "COVERING INDEX", "Using index"))
 
 
 def plans(work: Callable[[], object]) -> list[Plan]:
@@ -108,7 +117,12 @@ def explain(sql: str) -> str:
         cursor.execute(("EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN ") + sql)
         columns = [column[0] for column in cursor.description]
         rows = cursor.fetchall()
-    return "\n".join("; ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in rows)
+    said = [dict(zip(columns, row, strict=True)) for row in rows]
+    return "\n".join(
+        "; ".join(f"{name}={value}" for name, value in line.items() if name != "possible_keys")
+        for line in said
+        if line.get("select_type") != "UNION RESULT"
+    )
 
 
 def some_leases(count: int) -> list[Lease]:
@@ -116,20 +130,34 @@ def some_leases(count: int) -> list[Lease]:
 
 
 @pytest.mark.parametrize("queue", ["mail", "default"])
-def test_a_claim_reads_its_queue_in_the_order_of_the_index(queue: str) -> None:
+def test_a_claim_of_one_name_reads_its_queue_in_the_order_of_the_index(queue: str) -> None:
     select, update = plans(lambda: claim(DB, in_turn(Draw((queue,), ("work",), 8)), worker_id="worker-2", lease=30))
     assert select.uses("cairnq_task_claim"), select
     assert not select.sorts, select
     assert not update.reads_a_whole_table, update
 
 
-def test_a_claim_of_several_queues_reads_each_in_the_order_of_the_index() -> None:
+def test_a_claim_of_several_names_and_queues_reads_each_in_the_order_of_the_index() -> None:
+    lanes = lanes_of(["mail", "default", "empty"], ["work", "other"])
+    for look in map(Plan.of_one_lane, plans(lambda: ahead(DB, lanes, 8))):
+        assert look.uses("cairnq_task_claim"), look
+        assert not look.sorts, look
+        assert not look.reads_a_whole_table, look
+
+
+def test_a_claim_of_several_names_and_queues_locks_no_more_than_its_rows() -> None:
     draw = Draw(("mail", "default", "empty"), ("work", "other"), 8)
-    *selects, _ = plans(lambda: claim(DB, in_turn(draw), worker_id="worker-2", lease=30))
-    assert len(selects) == 3
-    for select in selects:
-        assert select.uses("cairnq_task_claim"), select
-        assert not select.sorts, select
+    *_, lock, update = plans(lambda: claim(DB, in_turn(draw), worker_id="worker-2", lease=30))
+    for plan in (lock, update):
+        assert not plan.uses("cairnq_task_claim"), plan
+        assert not plan.reads_a_whole_table, plan
+
+
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite looks up the status that a partial index implies")
+def test_a_look_at_what_is_ahead_reads_no_rows_but_the_index() -> None:
+    lanes = lanes_of(["mail", "default"], ["work", "other"])
+    (plan,) = plans(lambda: ahead(DB, lanes, 8))
+    assert plan.reads_an_index_only, plan
 
 
 def test_a_recovery_reads_what_has_expired() -> None:
