@@ -5,6 +5,6 @@ from __future__ import annotations
 from django.dispatch import Signal
 
 #: An error that a worker survived, sent with `sender` (the `Worker` class), `worker`, `phase` (a string: "claim",
-#: "recover", "settle", "heartbeat", "listen" or "loop") and `error` (the exception). Receivers run in the
+#: "recover", "settle", "heartbeat", "listen", "sweep" or "loop") and `error` (the exception). Receivers run in the
 #: thread that met the error; what they raise is logged.
 worker_error = Signal()

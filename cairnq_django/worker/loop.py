@@ -35,6 +35,7 @@ from .heartbeat import Heartbeat
 from .inbox import Inbox
 from .options import WorkerOptions
 from .settlement import Settlement
+from .sweeper import Sweeper
 from .threads import HandlerThreads
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,7 @@ class Loop:
         self._heartbeat = Heartbeat(
             self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
         )
+        self._sweeper = Sweeper(self._using, options.retention, worker_id=self.worker_id, report=self._report)
         self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
         self._hungry = True  # the latest claim took all it could, so there may be more
         self._next_poll = 0.0
@@ -90,6 +92,9 @@ class Loop:
             started.callback(self._async_handlers.close)
             self._heartbeat.start()
             started.callback(self._heartbeat.stop)
+            if self._options.retention and not self._burst:
+                self._sweeper.start()
+                started.callback(self._sweeper.stop)
             started.enter_context(self._wake_ups())
             while not self._is_over():
                 try:
@@ -251,6 +256,7 @@ class Loop:
     def _start_to_drain(self) -> None:
         timeout = self._options.drain_timeout
         self._drain_deadline = time.monotonic() + timeout if timeout is not None else float("inf")
+        self._sweeper.interrupt()
         if self._calls:
             logger.info("Worker %s stops claiming and waits for %d running tasks", self.worker_id, len(self._calls))
 
