@@ -14,7 +14,7 @@ from .store.maintenance import Ended, Step
 
 SWEEP_INTERVAL = 60.0  # seconds from the end of a sweep to the next
 SWEEP_BATCH = 200  # tasks in one transaction
-REST = 2.0  # seconds of rest for each second of work
+REST = 3.0  # seconds of rest for each second of work
 MAX_PASSED = 100_000  # tasks that a rule by queue or name leaves behind in one sweep
 NEW_PASS_INTERVAL = 3600.0  # seconds before such a rule begins again with the longest ended
 
@@ -31,7 +31,7 @@ class _Pass:
 
 
 class Sweeps:
-    """The sweeps of one worker. They use about a third of the time, so that claims come between."""
+    """The sweeps of one worker. They use about a quarter of the time, so that claims come between."""
 
     def __init__(
         self, using: str, rules: Sequence[RetentionRule], *, worker_id: str, pause: Callable[[float], bool]
