@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
@@ -25,6 +25,7 @@ from .store import stats as read_model
 from .store import submit as insertion
 from .store.control import Changed
 from .store.engine import task_database
+from .store.maintenance import Ended
 from .store.stats import QueueStats
 from .submission import Submission, TaskId, as_task_id, checked_key, prepare, prepare_many
 from .twins import twin, twin_of
@@ -220,28 +221,18 @@ def queue_depth(queue: str, max_depth: int) -> int:
 def purge(
     older_than: Seconds,
     *,
-    status: TaskStatus | str | None = None,
+    status: TaskStatus | str | Collection[TaskStatus | str] | None = None,
     queue: str | None = None,
     name: str | None = None,
     limit: int | None = None,
 ) -> int:
     """Delete tasks that ended more than `older_than` (seconds or a `timedelta`) ago, and return how many.
 
-    Their keys and attempts go with them; live tasks stay. `status`, `queue` and `name` narrow it down, `limit` bounds
-    it, the longest ended first. Works in short transactions of up to 1,000 tasks.
+    Their keys and attempts go with them; live tasks stay. `status` (one, or several), `queue` and `name` narrow it
+    down, `limit` bounds it, the longest ended first. Works in short transactions of up to 1,000 tasks.
     """
-    if status is not None and status not in TERMINAL:
-        raise ValueError(
-            f"status must be one of {', '.join(TERMINAL)}, got {status!r}: only tasks that ended are purged"
-        )
-    return maintenance.purge(
-        task_database(),
-        older_than=seconds(older_than, "older_than"),
-        status=TaskStatus(status) if status is not None else None,
-        queue=text(queue, "queue", maximum=limits.QUEUE_LENGTH) if queue is not None else None,
-        name=text(name, "name", maximum=limits.NAME_LENGTH) if name is not None else None,
-        limit=integer(limit, "limit", minimum=0) if limit is not None else None,
-    )
+    ended = ended_tasks(older_than, status=status, queue=queue, name=name)
+    return maintenance.purge(task_database(), ended, limit=checked_limit(limit))
 
 
 @twin_of(submit)
@@ -288,6 +279,33 @@ def request_cancel(task_id: Task | TaskId) -> Changed:
     if changed and task.is_terminal:
         notify.announce(using, Channel.ENDED, [str(pk)])
     return Changed(task, changed)
+
+
+def ended_tasks(
+    older_than: Seconds,
+    *,
+    status: TaskStatus | str | Collection[TaskStatus | str] | None = None,
+    queue: str | None = None,
+    name: str | None = None,
+) -> Ended:
+    """What `purge()` with these arguments deletes. Raises `TypeError` or `ValueError` naming the one that is wrong."""
+    given = TERMINAL if status is None else status
+    statuses = given if isinstance(given, (list, tuple, set, frozenset)) else [given]
+    for each in statuses:
+        if each not in TERMINAL:
+            raise ValueError(
+                f"status must be one of {', '.join(TERMINAL)}, got {each!r}: only tasks that ended are purged"
+            )
+    return Ended(
+        older_than=seconds(older_than, "older_than"),
+        statuses=tuple(TaskStatus(each) for each in dict.fromkeys(statuses)),
+        queue=text(queue, "queue", maximum=limits.QUEUE_LENGTH) if queue is not None else None,
+        name=text(name, "name", maximum=limits.NAME_LENGTH) if name is not None else None,
+    )
+
+
+def checked_limit(limit: int | None) -> int | None:
+    return integer(limit, "limit", minimum=0) if limit is not None else None
 
 
 @contextmanager

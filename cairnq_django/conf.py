@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from difflib import get_close_matches
 from functools import cache, partial
 from typing import Any, Final
@@ -14,10 +15,21 @@ from django.core.signals import setting_changed
 
 from .arguments import integer, seconds, text
 from .limits import MAX_ATTEMPTS, MAX_QUEUE_DEPTH, NAME_LENGTH, QUEUE_LENGTH, SHORTEST
+from .statuses import TERMINAL, TaskStatus
 
 SETTING: Final = "CAIRNQ"
 
 MIN_HEARTBEAT_INTERVAL: Final = 0.05  # seconds
+
+
+@dataclass(frozen=True)
+class RetentionRule:
+    """Tasks to delete: those that ended so long ago and, where it says so, in this status, queue or under this name."""
+
+    older_than: float
+    status: TaskStatus | None = None
+    queue: str | None = None
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +52,7 @@ class Settings:
     max_payload_bytes: int = 1_048_576
     max_queue_depth: int | dict[str, int] | None = None  # tasks queued, for all queues or by name; None: no limit
     max_queue_wait: float = 10.0  # that a submit waits for a full queue
+    retention: tuple[RetentionRule, ...] = ()  # a task is deleted when any of these matches it
 
 
 def get_settings() -> Settings:
@@ -95,7 +108,8 @@ def _read(raw: Any) -> tuple[dict[str, Any], list[str]]:
     found: list[str] = []
     for key, value in raw.items():
         if key not in _READERS:
-            found.append(_unknown(key))
+            hint = _hint(str(key).upper(), _READERS)
+            found.append(f"{SETTING} has an unknown key, {key!r}. {hint}")
             continue
         try:
             values[key.lower()] = _READERS[key](value, f"{SETTING}[{key!r}]")
@@ -104,10 +118,9 @@ def _read(raw: Any) -> tuple[dict[str, Any], list[str]]:
     return values, found or _contradictions(values)
 
 
-def _unknown(key: Any) -> str:
-    close = get_close_matches(str(key).upper(), _READERS, n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else f"Its keys are {', '.join(_READERS)}"
-    return f"{SETTING} has an unknown key, {key!r}. {hint}"
+def _hint(key: Any, known: Iterable[str]) -> str:
+    close = get_close_matches(str(key), known, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Its keys are {', '.join(known)}"
 
 
 def _contradictions(values: dict[str, Any]) -> list[str]:
@@ -147,6 +160,53 @@ def _depths(value: Any, name: str) -> int | dict[str, int] | None:
     }
 
 
+def _retention(value: Any, name: str) -> tuple[RetentionRule, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, dict):
+        return tuple(_status_rule(status, age, name) for status, age in value.items())
+    if isinstance(value, (list, tuple)):
+        return tuple(_rule(rule, f"{name}[{index}]") for index, rule in enumerate(value))
+    if isinstance(value, (int, float, timedelta)):
+        return (RetentionRule(seconds(value, name)),)
+    raise TypeError(
+        f"{name} must be None, an age (a number of seconds or a timedelta), a dict of ages by status or a list of "
+        f"rules, got {type(value).__name__}"
+    )
+
+
+def _status_rule(status: Any, age: Any, name: str) -> RetentionRule:
+    if status in _RULE_KEYS:
+        raise ValueError(f"{name} must have statuses for keys, got {status!r}; put a rule into a list: [{{...}}]")
+    return RetentionRule(seconds(age, f"{name}[{status!r}]"), status=_terminal(status, f"A key of {name}"))
+
+
+def _rule(value: Any, name: str) -> RetentionRule:
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} must be a dict with {', '.join(map(repr, _RULE_KEYS))}, got {type(value).__name__}")
+    for key in value:
+        if key not in _RULE_KEYS:
+            raise ValueError(f"{name} has an unknown key, {key!r}. {_hint(key, _RULE_KEYS)}")
+    if "older_than" not in value:
+        raise ValueError(f"{name} must have 'older_than', the age in seconds at which it deletes a task")
+    return RetentionRule(**{key: _RULE_KEYS[key](given, f"{name}[{key!r}]") for key, given in value.items()})
+
+
+def _terminal(value: Any, name: str) -> TaskStatus:
+    if value not in TERMINAL:
+        raise ValueError(
+            f"{name} must be one of {', '.join(TERMINAL)}, got {value!r}: only tasks that ended are deleted"
+        )
+    return TaskStatus(value)
+
+
+_RULE_KEYS: dict[str, Callable[[Any, str], Any]] = {
+    "older_than": seconds,
+    "status": _terminal,
+    "queue": partial(text, maximum=QUEUE_LENGTH),
+    "name": partial(text, maximum=NAME_LENGTH),
+}
+
 _READERS: dict[str, Callable[[Any, str], Any]] = {
     "QUEUES": _queues,
     "CONCURRENCY": partial(integer, minimum=1),
@@ -164,4 +224,5 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "MAX_PAYLOAD_BYTES": partial(integer, minimum=1),
     "MAX_QUEUE_DEPTH": _depths,
     "MAX_QUEUE_WAIT": seconds,
+    "RETENTION": _retention,
 }

@@ -1,4 +1,4 @@
-"""The rows of the queue: tasks, the keys that point to them and the attempts that did not succeed."""
+"""The rows of the queue: tasks, keys that point to them, attempts that did not succeed, and duties of workers."""
 
 from __future__ import annotations
 
@@ -219,3 +219,20 @@ class TaskAttempt(models.Model):
 
     def __str__(self) -> str:
         return f"{self.task_id} #{self.number}"
+
+
+class Duty(models.Model):
+    """A chore that one worker at a time does, however many there are. No row: nobody ever did."""
+
+    name = ExactCharField(_("name"), max_length=NAME_LENGTH, primary_key=True)
+    worker_id = ExactCharField(_("worker"), max_length=WORKER_ID_LENGTH, default="")
+    # Anyone may take it afterwards; until then, only the worker that has it.
+    held_until = models.DateTimeField(_("held until"), db_default=Now())
+
+    class Meta:
+        verbose_name = _("duty")
+        verbose_name_plural = _("duties")
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return str(self.name)

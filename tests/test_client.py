@@ -195,6 +195,8 @@ def test_purge_spares_what_ended_lately(older_than: Any) -> None:
     [
         ({"status": "failed"}, {"failed"}),
         ({"status": TaskStatus.SUCCEEDED}, {"succeeded", "mail", "report"}),
+        ({"status": ["failed", TaskStatus.SUCCEEDED, "failed"]}, {"failed", "succeeded", "mail", "report"}),
+        ({"status": []}, set()),
         ({"queue": "mail"}, {"mail"}),
         ({"name": "report"}, {"report"}),
         ({"name": "report", "queue": "mail"}, set()),

@@ -259,6 +259,8 @@ def test_a_timeout_that_is_wrong_is_named(timeout: Any, error: type[Exception]) 
         ({"older_than": None}, TypeError, "older_than must be"),
         ({"status": "queued"}, ValueError, "status must be one of succeeded, failed, canceled, got 'queued'"),
         ({"status": "done"}, ValueError, "status must be one of succeeded, failed, canceled, got 'done'"),
+        ({"status": ["failed", 7]}, ValueError, "status must be one of succeeded, failed, canceled, got 7"),
+        ({"status": 7}, ValueError, "status must be one of succeeded, failed, canceled, got 7"),
         ({"queue": ""}, ValueError, "queue must not be empty"),
         ({"queue": 7}, TypeError, "queue must be a string, got int (7)"),
         ({"queue": "q\x00"}, ValueError, "queue must not hold a NUL character"),

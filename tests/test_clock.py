@@ -11,7 +11,7 @@ from cairnq_django.arguments import MAX_SECONDS
 from cairnq_django.clock import Now, after
 from cairnq_django.models import Task
 from cairnq_django.store.claim import Draw, claim
-from cairnq_django.store.maintenance import purge, recover
+from cairnq_django.store.maintenance import Ended, purge, recover
 from cairnq_django.store.submit import Conflict, submit
 from tests.factories import TaskFactory, in_turn, new_task
 from tests.helpers import eventually
@@ -96,7 +96,7 @@ def test_a_session_s_time_zone_does_not_matter() -> None:
     old = TaskFactory(succeeded=True, completed_at=after(-7200))
     held = TaskFactory(running=True)
     assert recover(DB) == [expired]
-    assert purge(DB, older_than=3600) == 1
+    assert purge(DB, Ended(older_than=3600)) == 1
     claimed = claim(DB, in_turn(Draw(("default",), ("work",), 10)), worker_id="worker-1", lease=30)
     assert {task.lease.task_id for task in claimed} >= {task.pk, expired.pk}
     assert delayed.refresh().is_queued

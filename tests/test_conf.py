@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from cairnq_django.conf import Settings, get_settings, heartbeat_interval, problems
+from cairnq_django.conf import RetentionRule, Settings, get_settings, heartbeat_interval, problems
+from cairnq_django.statuses import TaskStatus
 
 
 def test_without_the_setting_everything_has_its_default(settings: Any) -> None:
@@ -29,6 +30,7 @@ def test_without_the_setting_everything_has_its_default(settings: Any) -> None:
         max_payload_bytes=1_048_576,
         max_queue_depth=None,
         max_queue_wait=10,
+        retention=(),
     )
 
 
@@ -48,6 +50,7 @@ def test_every_key_can_be_set(settings: Any) -> None:
         "MAX_PAYLOAD_BYTES": 1_000,
         "MAX_QUEUE_DEPTH": {"mail": 500, "bulk": 1},
         "MAX_QUEUE_WAIT": 0,
+        "RETENTION": timedelta(days=30),
     }
     assert get_settings() == Settings(
         queues=("mail", "default"),
@@ -64,6 +67,7 @@ def test_every_key_can_be_set(settings: Any) -> None:
         max_payload_bytes=1_000,
         max_queue_depth={"mail": 500, "bulk": 1},
         max_queue_wait=0,
+        retention=(RetentionRule(2_592_000),),
     )
 
 
@@ -147,12 +151,81 @@ def test_all_problems_are_raised_at_once(settings: Any) -> None:
         ({"MAX_QUEUE_DEPTH": {"": 5}}, "a queue in CAIRNQ['MAX_QUEUE_DEPTH'] must not be empty"),
         ({"MAX_QUEUE_WAIT": -1}, "CAIRNQ['MAX_QUEUE_WAIT'] must not be negative, got -1"),
         ({"MAX_QUEUE_WAIT": None}, "CAIRNQ['MAX_QUEUE_WAIT'] must be a number of seconds or a timedelta, got NoneType"),
+        ({"RETENTION": "30d"}, "CAIRNQ['RETENTION'] must be None, an age (a number of seconds or a timedelta), a dict"),
+        ({"RETENTION": True}, "CAIRNQ['RETENTION'] must be a number of seconds or a timedelta, got bool (True)"),
+        ({"RETENTION": -1}, "CAIRNQ['RETENTION'] must not be negative, got -1"),
+        (
+            {"RETENTION": {"done": 60}},
+            "A key of CAIRNQ['RETENTION'] must be one of succeeded, failed, canceled, got",
+        ),
+        ({"RETENTION": {"running": 60}}, "got 'running': only tasks that ended are deleted"),
+        ({"RETENTION": {7: 60}}, "A key of CAIRNQ['RETENTION'] must be one of succeeded, failed, canceled, got 7"),
+        ({"RETENTION": {"failed": "7d"}}, "CAIRNQ['RETENTION']['failed'] must be a number of seconds or a timedelta"),
+        (
+            {"RETENTION": {"older_than": 60}},
+            "must have statuses for keys, got 'older_than'; put a rule into a list: [",
+        ),
+        (
+            {"RETENTION": [60]},
+            "[0] must be a dict with 'older_than', 'status', 'queue', 'name', got int",
+        ),
+        ({"RETENTION": [{"older_than": 1}, {}]}, "CAIRNQ['RETENTION'][1] must have 'older_than'"),
+        (
+            {"RETENTION": [{"older_than": 1}, {"older_than": 1, "status": "done"}]},
+            "CAIRNQ['RETENTION'][1]['status'] must be one of succeeded, failed, canceled, got 'done'",
+        ),
+        (
+            {"RETENTION": [{"older_than": 1, "status": ["failed"]}]},
+            "CAIRNQ['RETENTION'][0]['status'] must be one of succeeded, failed, canceled, got ['failed']",
+        ),
+        (
+            {"RETENTION": [{"older_then": 1}]},
+            "CAIRNQ['RETENTION'][0] has an unknown key, 'older_then'. Did you mean 'older_than'?",
+        ),
+        (
+            {"RETENTION": [{"age": 1}]},
+            "CAIRNQ['RETENTION'][0] has an unknown key, 'age'. Its keys are older_than,",
+        ),
+        ({"RETENTION": [{"older_than": -5}]}, "CAIRNQ['RETENTION'][0]['older_than'] must not be negative, got -5"),
+        ({"RETENTION": [{"older_than": None}]}, "CAIRNQ['RETENTION'][0]['older_than'] must be a number of seconds"),
+        ({"RETENTION": [{"older_than": 1, "queue": ""}]}, "CAIRNQ['RETENTION'][0]['queue'] must not be empty"),
+        ({"RETENTION": [{"older_than": 1, "name": 7}]}, "CAIRNQ['RETENTION'][0]['name'] must be a string, got int (7)"),
     ],
     ids=lambda value: str(value)[:50],
 )
 def test_a_problem_names_the_key_the_value_and_the_way_out(raw: Any, problem: str) -> None:
     (found,) = problems(raw)
     assert problem in found
+
+
+@pytest.mark.parametrize(
+    ("raw", "rules"),
+    [
+        (None, ()),
+        ([], ()),
+        ({}, ()),
+        (0, (RetentionRule(0),)),
+        (60.5, (RetentionRule(60.5),)),
+        (
+            {"succeeded": 60, TaskStatus.FAILED: timedelta(hours=1)},
+            (RetentionRule(60, status=TaskStatus.SUCCEEDED), RetentionRule(3600, status=TaskStatus.FAILED)),
+        ),
+        (
+            [{"queue": "rpc", "older_than": 300}, {"status": "failed", "older_than": timedelta(days=7)}],
+            (RetentionRule(300, queue="rpc"), RetentionRule(604_800, status=TaskStatus.FAILED)),
+        ),
+        (
+            ({"older_than": 1, "queue": "mail", "name": "receipt", "status": "canceled"}, {"older_than": 2}),
+            (RetentionRule(1, TaskStatus.CANCELED, "mail", "receipt"), RetentionRule(2)),
+        ),
+    ],
+    ids=str,
+)
+def test_retention_is_one_age_or_ages_by_status_or_rules(
+    raw: Any, rules: tuple[RetentionRule, ...], settings: Any
+) -> None:
+    settings.CAIRNQ = {"RETENTION": raw}
+    assert get_settings().retention == rules
 
 
 def test_good_settings_have_no_problems() -> None:

@@ -7,7 +7,7 @@ import cairnq_django.columns
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("cairnq_django", "0001_initial"),
+        ("cairnq_django", "0002_duty"),
     ]
 
     operations = [

@@ -37,6 +37,7 @@ from .heartbeat import Heartbeat
 from .inbox import Inbox
 from .options import WorkerOptions, refuse_undeclared_resources
 from .settlement import Settlement
+from .sweeper import Sweeper
 from .threads import HandlerThreads
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class Loop:
         self._heartbeat = Heartbeat(
             self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
         )
+        self._sweeper = Sweeper(self._using, options.retention, worker_id=self.worker_id, report=self._report)
         self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
         self._names: tuple[str, ...] | None = None  # that are in the groups
         self._groups: deque[Group] = deque()  # the first one draws first
@@ -97,6 +99,9 @@ class Loop:
             started.callback(self._async_handlers.close)
             self._heartbeat.start()
             started.callback(self._heartbeat.stop)
+            if self._options.retention and not self._burst:
+                self._sweeper.start()
+                started.callback(self._sweeper.stop)
             started.enter_context(self._wake_ups())
             while not self._is_over():
                 try:
@@ -314,6 +319,7 @@ class Loop:
     def _start_to_drain(self) -> None:
         timeout = self._options.drain_timeout
         self._drain_deadline = time.monotonic() + timeout if timeout is not None else float("inf")
+        self._sweeper.interrupt()
         if self._calls:
             running = sum(len(call.attempts) for call in self._calls)
             logger.info("Worker %s stops claiming and waits for %d running tasks", self.worker_id, running)

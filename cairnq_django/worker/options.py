@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..arguments import integer, seconds, text
-from ..conf import get_settings, heartbeat_interval, resources
+from ..conf import RetentionRule, get_settings, heartbeat_interval, resources
 from ..limits import QUEUE_LENGTH, SHORTEST
 from ..registry import TaskDef
 
@@ -28,6 +28,7 @@ class WorkerOptions:
     retry_backoff_max: float
     max_run: float | None
     drain_timeout: float | None
+    retention: tuple[RetentionRule, ...] = ()
 
     @classmethod
     def build(cls, queues: str | Sequence[str] | None, **given: Any) -> WorkerOptions:
@@ -65,6 +66,7 @@ class WorkerOptions:
             retry_backoff_max=seconds(option("retry_backoff_max"), "retry_backoff_max"),
             max_run=seconds(option("max_run"), "max_run", minimum=SHORTEST, allow_none=True),
             drain_timeout=seconds(option("drain_timeout"), "drain_timeout", allow_none=True),
+            retention=settings.retention,
         )
 
 

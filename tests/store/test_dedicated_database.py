@@ -14,6 +14,7 @@ from cairnq_django.statuses import TaskStatus
 from cairnq_django.store import control, maintenance, settle, stats
 from cairnq_django.store.claim import Claim, Draw, claim
 from cairnq_django.store.engine import can_see_the_end, in_open_transaction, task_database
+from cairnq_django.store.maintenance import Ended
 from cairnq_django.store.submit import Conflict, submit
 from tests.factories import TaskFactory, an_error, in_turn, lease_of, new_task
 from tests.helpers import in_threads
@@ -69,7 +70,7 @@ def test_a_task_lives_its_whole_life_there() -> None:
     assert task.attempts.count() == 1
     assert Task.objects.by_key("order:7").get() == task
     assert stats.queue_stats(ROUTED)["default"].succeeded == 1
-    assert maintenance.purge(ROUTED, older_than=0) == 1
+    assert maintenance.purge(ROUTED, Ended(older_than=0)) == 1
     assert not TaskKey.objects.exists()
 
 

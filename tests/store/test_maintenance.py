@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import logging
 import threading
 from contextlib import suppress
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 from django.db import DEFAULT_DB_ALIAS as DB
 from django.db import connection
+from django.db.models.expressions import RawSQL
 
 from cairnq_django.clock import after
 from cairnq_django.envelopes import lease_expired
@@ -16,7 +19,7 @@ from cairnq_django.statuses import AttemptOutcome, TaskStatus
 from cairnq_django.store import maintenance
 from cairnq_django.store.claim import Draw, claim
 from cairnq_django.store.control import retry
-from cairnq_django.store.maintenance import purge, recover
+from cairnq_django.store.maintenance import Ended, count, purge_steps, recover
 from cairnq_django.store.settle import complete, fail
 from cairnq_django.store.submit import Conflict, submit
 from tests.factories import TaskFactory, an_error, in_turn, new_task
@@ -95,6 +98,10 @@ def test_of_many_recoveries_at_once_each_task_is_in_one() -> None:
     assert TaskAttempt.objects.count() == TaskAttempt.objects.values("task").distinct().count() == 60
 
 
+def purge(using: str, *, limit: int | None = None, **which: Any) -> int:
+    return maintenance.purge(using, Ended(**which), limit=limit)
+
+
 def ended(seconds_ago: float, state: str = "succeeded", **fields: Any) -> Task:
     return TaskFactory(**{state: True}, completed_at=after(-seconds_ago), **fields)
 
@@ -132,20 +139,27 @@ def test_purge_of_a_task_leaves_the_key_to_the_task_that_has_it_now() -> None:
 @pytest.mark.parametrize(
     "filters",
     [
-        {"status": TaskStatus.FAILED},
+        {"statuses": (TaskStatus.FAILED,)},
+        {"statuses": (TaskStatus.FAILED, TaskStatus.CANCELED)},
         {"queue": "mail"},
         {"name": "receipt"},
-        {"status": TaskStatus.FAILED, "queue": "mail", "name": "receipt"},
+        {"statuses": (TaskStatus.FAILED,), "queue": "mail", "name": "receipt"},
     ],
 )
 def test_purge_deletes_only_what_it_is_asked_to(filters: dict[str, Any]) -> None:
     tasks = [
         ended(61, state, queue=queue, name=name)
-        for state in ("succeeded", "failed")
+        for state in ("succeeded", "failed", "canceled")
         for queue in ("mail", "Mail")
         for name in ("receipt", "receipt ")
     ]
-    chosen = {task for task in tasks if all(getattr(task, field) == value for field, value in filters.items())}
+    wanted = Ended(older_than=60, **filters)
+    chosen = {
+        task
+        for task in tasks
+        if task.status in wanted.statuses and wanted.queue in (None, task.queue) and wanted.name in (None, task.name)
+    }
+    assert sum(count(DB, wanted)) == len(chosen)
     assert purge(DB, older_than=60, **filters) == len(chosen)
     assert set(Task.objects.all()) == set(tasks) - chosen
 
@@ -232,41 +246,106 @@ def test_purge_leaves_a_task_that_was_retried_after_it_was_found() -> None:
     assert task.refresh().is_queued
 
 
-@pytest.mark.django_db(transaction=True)
-def test_purgers_and_a_busy_worker_do_not_get_in_each_other_s_way() -> None:
-    rounds, purgers = 12, 3
-    over = threading.Event()
+@pytest.fixture
+def _small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "WINDOW", 4)
 
-    def work() -> None:
-        try:
-            for n in range(rounds):
-                submit(DB, [new_task(key=f"order:{n}:{i % 4}" if i % 2 else None) for i in range(8)], Conflict.REUSE)
-                claimed = claim(DB, in_turn(Draw(("default",), ("work",), 8)), worker_id="worker-1", lease=30)
-                for i, task in enumerate(claimed):
-                    if i % 2:
-                        complete(DB, task.lease, "done")
-                    else:
-                        fail(DB, task.lease, an_error(retryable=False), retry_delay=0)
-                        try_to_retry(task.lease.task_id)
-        finally:
-            over.set()
+
+@pytest.mark.usefixtures("_small_windows")
+@pytest.mark.parametrize("statuses", [("failed",), ("failed", "canceled")], ids=len)
+@pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "all in the same moment"])
+def test_a_purge_by_queue_finds_all_among_many_others(statuses: tuple[str, ...], at_once: bool) -> None:
+    for n in range(30):
+        ended(90 if at_once else 100 - n, statuses[n % len(statuses)], queue="rpc" if n % 7 == 0 else "default")
+    young = ended(50, queue="rpc")
+    rpc = Ended(older_than=60, queue="rpc")
+    assert sum(count(DB, rpc)) == 5
+    assert purge(DB, older_than=60, queue="rpc", limit=2) == 2
+    assert purge(DB, older_than=60, queue="rpc") == 3
+    assert sum(count(DB, rpc)) == 0
+    assert Task.objects.get(queue="rpc") == young
+    assert Task.objects.filter(queue="default").count() == 25
+
+
+@pytest.mark.usefixtures("_small_windows")
+def test_a_purge_in_windows_ends_where_a_second_has_no_fraction() -> None:
+    moment = datetime(2026, 1, 1, 10, tzinfo=timezone.utc)
+    for _ in range(10):
+        ended(0, "succeeded", queue="default")
+    Task.objects.update(completed_at=moment)
+    if connection.vendor == "sqlite":
+        # As its own clock writes it.
+        Task.objects.update(completed_at=RawSQL("'2026-01-01 10:00:00.000'", []))
+    wanted = ended(61, queue="rpc")
+    assert purge(DB, older_than=60, queue="rpc") == 1
+    assert not Task.objects.filter(pk=wanted.pk).exists()
+
+
+@pytest.mark.usefixtures("_small_windows")
+def test_a_purge_that_was_broken_off_goes_on_from_there() -> None:
+    for n in range(10):
+        ended(100 - n)
+    last = ended(70, queue="rpc")
+    rpc = Ended(older_than=60, queue="rpc")
+    steps = purge_steps(DB, rpc, size=10)
+    first, second = next(steps), next(steps)
+    assert [(step.deleted, step.passed) for step in (first, second)] == [(0, 4), (0, 4)]
+    rest = list(purge_steps(DB, rpc, size=10, since=second.since))
+    assert [step.deleted for step in rest] == [1]
+    assert not Task.objects.filter(pk=last.pk).exists()
+
+
+@pytest.mark.usefixtures("_small_windows")
+def test_a_purge_that_matches_all_that_ended_reads_over_nothing() -> None:
+    for n in range(10):
+        ended(100 - n)
+    steps = list(purge_steps(DB, Ended(older_than=60), size=5))
+    assert [(step.deleted, step.passed, step.since) for step in steps] == [(5, 0, None), (5, 0, None)]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_purgers_and_busy_workers_never_deadlock_and_delete_each_task_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "cairnq_django.store.engine")
+    rounds, purgers, workers = 12, 3, 2
+    working = threading.Semaphore(0)
+    submitted: list[set[Any]] = [set() for _ in range(workers)]
+
+    def work(worker: int) -> None:
+        for n in range(rounds):
+            tasks = [new_task(key=f"order:{n}:{i % 4}" if i % 2 else None) for i in range(8)]
+            current = submit(DB, tasks, Conflict.REUSE).tasks
+            submitted[worker] |= {task.pk for task in current if task in tasks}
+            for i, task in enumerate(
+                claim(DB, in_turn(Draw(("default",), ("work",), 8)), worker_id=f"w{worker}", lease=30)
+            ):
+                if i % 2:
+                    complete(DB, task.lease, "done")
+                else:
+                    fail(DB, task.lease, an_error(retryable=False), retry_delay=0)
+                    try_to_retry(task.lease.task_id)
 
     def try_to_retry(task_id: Any) -> None:
         with suppress(Task.DoesNotExist, CairnQError):
             retry(DB, task_id)
 
     def run(n: int) -> int:
-        if n == purgers:
-            work()
+        if n < workers:
+            try:
+                work(n)
+            finally:
+                working.release(purgers)
             return 0
-        purged = 0
-        while not over.is_set():
+        purged = ended = 0
+        while ended < workers:
             purged += purge(DB, older_than=0)
+            ended += working.acquire(blocking=False)
         return purged
 
-    purged = sum(in_threads(purgers + 1, run))
+    purged = sum(in_threads(workers + purgers, run))
     assert purged > 0
-    purge(DB, older_than=0)
+    purged += purge(DB, older_than=0)
     assert not Task.objects.terminal().exists()
+    assert purged + Task.objects.count() == len(set().union(*submitted))
     assert not TaskKey.objects.exclude(task__status__in=(TaskStatus.QUEUED, TaskStatus.RUNNING)).exists()
     assert set(TaskAttempt.objects.values_list("task", flat=True)) <= set(Task.objects.values_list("pk", flat=True))
+    assert connection.vendor == "sqlite" or [record.exc_info for record in caplog.records] == []

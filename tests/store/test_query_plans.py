@@ -15,6 +15,7 @@ from cairnq_django.statuses import TERMINAL, AttemptOutcome, TaskStatus
 from cairnq_django.store import control, maintenance, settle, stats
 from cairnq_django.store.claim import Draw, claim
 from cairnq_django.store.lanes import ahead, lanes_of
+from cairnq_django.store.maintenance import Ended
 from tests.factories import WORKER, an_error, in_turn, lease_of, new_task
 from tests.store.sessions import only_data, statements
 
@@ -174,14 +175,39 @@ def test_a_key_leads_to_its_task() -> None:
     assert not select.sorts, select
 
 
-@pytest.mark.parametrize("status", [None, *TERMINAL])
-def test_a_purge_reads_what_ended_first_in_the_order_of_the_index(status: TaskStatus | None) -> None:
-    found = plans(lambda: maintenance.purge(DB, older_than=2000, status=status, limit=10))
-    selects = found[: 1 if status else len(TERMINAL)]
+@pytest.mark.parametrize("statuses", [TERMINAL, *[(status,) for status in TERMINAL]], ids=str)
+def test_a_purge_reads_what_ended_first_in_the_order_of_the_index(statuses: tuple[TaskStatus, ...]) -> None:
+    ended = Ended(older_than=2000, statuses=statuses)
+    selects = plans(lambda: maintenance.purge(DB, ended, limit=10))[: len(statuses)]
     for select in selects:
         assert select.uses("cairnq_task_completed"), select
         assert not select.sorts, select
-    assert len(found) > len(selects)
+
+
+def test_a_purge_locks_and_deletes_what_it_found_by_its_ids() -> None:
+    *_, tasks, _keys, _attempts, rows = plans(lambda: maintenance.purge(DB, Ended(older_than=2000), limit=100))
+    for plan in (tasks, rows):
+        assert not plan.reads_a_whole_table, plan
+        assert not plan.uses("cairnq_task_completed"), plan
+
+
+@pytest.mark.parametrize("narrowed", [{"queue": "mail"}, {"name": "work"}, {"queue": "mail", "name": "work"}], ids=str)
+def test_a_purge_by_queue_or_name_reads_a_window_of_the_index(
+    narrowed: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "WINDOW", 20)
+    ended = Ended(older_than=1000, **narrowed)
+    found = plans(lambda: next(maintenance.purge_steps(DB, ended, size=10)))
+    for select in found[: 2 * len(TERMINAL)]:
+        assert select.uses("cairnq_task_completed"), select
+    for end_of_window in found[: len(TERMINAL)]:
+        assert not end_of_window.sorts, end_of_window
+
+
+def test_a_count_of_what_would_be_purged_reads_a_window_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "WINDOW", 20)
+    for select in plans(lambda: next(maintenance.count(DB, Ended(older_than=1000, queue="mail")))):
+        assert select.uses("cairnq_task_completed"), select
 
 
 def test_a_queue_s_depth_is_read_from_the_index() -> None:

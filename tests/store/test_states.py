@@ -12,6 +12,7 @@ from cairnq_django.errors import CairnQError, LostLease
 from cairnq_django.models import Task, TaskAttempt
 from cairnq_django.store import control, maintenance, settle
 from cairnq_django.store.claim import Draw, claim
+from cairnq_django.store.maintenance import Ended
 from tests.factories import TaskFactory, an_error, in_turn, lease_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ EVENTS: dict[str, Callable[[Task], object]] = {
     "cancel": lambda task: control.cancel(DB, task.pk),
     "retry": lambda task: control.retry(DB, task.pk),
     "recover": lambda task: maintenance.recover(DB),
-    "purge": lambda task: maintenance.purge(DB, older_than=0),
+    "purge": lambda task: maintenance.purge(DB, Ended(older_than=0)),
 }
 
 ARROWS: dict[str, dict[str, str]] = {
