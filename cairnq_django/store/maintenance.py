@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db.models import Q
@@ -19,8 +19,15 @@ from .engine import in_transaction
 PURGE_BATCH = 1000
 
 
-def recover(using: str, *, limit: int = 100) -> list[Task]:
-    """Take back up to `limit` tasks whose lease ran out, and return those that are queued again.
+class Recovered(NamedTuple):
+    """What became of the tasks whose lease had run out."""
+
+    queued: list[Task]
+    ended: list[Task]  # failed or canceled
+
+
+def recover(using: str, *, limit: int = 100) -> Recovered:
+    """Take back up to `limit` tasks whose lease ran out, and return what became of them.
 
     One with a cancel requested ends `canceled`; one that has used up its attempts ends `failed` with a `lease_expired`
     envelope. One short transaction; rows that someone else has locked are left for the next time.
@@ -57,24 +64,26 @@ def purge(
     return purged
 
 
-def _recover(using: str, limit: int) -> list[Task]:
-    expired = Task.objects.using(using).expired().defer("payload", "result", "metadata")
-    requeued = []
-    for task in expired.order_by("lease_until").select_for_update(skip_locked=True)[:limit]:
+def _recover(using: str, limit: int) -> Recovered:
+    orphaned = Task.objects.using(using).expired().defer("payload", "result", "metadata")
+    recovered = Recovered([], [])
+    for task in orphaned.order_by("lease_until").select_for_update(skip_locked=True)[:limit]:
         row = Task.objects.using(using).filter(pk=task.pk)
         error = lease_expired(task.worker_id, task.attempt)
         if task.cancel_requested:
             row.update(**states.CANCELED)
+            recovered.ended.append(task)
             outcome = AttemptOutcome.CANCELED
         elif task.attempt < task.max_attempts:
             row.update(**states.QUEUED_AGAIN, run_at=Now(), error=error)
+            recovered.queued.append(task)
             outcome = AttemptOutcome.RETRIED
-            requeued.append(task)
         else:
             row.update(**states.FAILED, error=error)
+            recovered.ended.append(task)
             outcome = AttemptOutcome.FAILED
         states.record_attempt(using, task, outcome, error)
-    return requeued
+    return recovered
 
 
 def _longest_ended(tasks: TaskQuerySet, statuses: Sequence[TaskStatus], limit: int) -> list[UUID]:

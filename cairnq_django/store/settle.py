@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.db.models import F
 
@@ -36,12 +37,24 @@ def fail(using: str, lease: Lease, error: Envelope, *, retry_delay: float) -> Ta
     return in_transaction(using, lambda: _fail(using, lease, error, retry_delay))
 
 
-def release(using: str, leases: Sequence[Lease]) -> int:
-    """Give unfinished tasks back to their queues at once, their attempts not counted, and return how many.
+class Released(NamedTuple):
+    """What became of the tasks that were given up."""
+
+    queued: list[UUID]
+    ended: list[UUID]  # canceled
+
+
+def release(using: str, leases: Sequence[Lease]) -> Released:
+    """Give unfinished tasks back to their queues at once, their attempts not counted, and return what became of them.
 
     One with a cancel requested ends `canceled`; a lost lease is passed over. A short transaction each.
     """
-    return sum(in_transaction(using, lambda lease=lease: _release(using, lease)) for lease in leases)  # type: ignore[misc]
+    released = Released([], [])
+    for lease in leases:
+        status = in_transaction(using, lambda lease=lease: _release(using, lease))  # type: ignore[misc]
+        if status is not None:
+            (released.queued if status == TaskStatus.QUEUED else released.ended).append(lease.task_id)
+    return released
 
 
 def _fail(using: str, lease: Lease, error: Envelope, retry_delay: float) -> TaskStatus:
@@ -66,15 +79,14 @@ def _cancel(using: str, lease: Lease) -> TaskStatus:
     return _write_canceled(using, lease, task, canceled_while_running())
 
 
-def _release(using: str, lease: Lease) -> int:
+def _release(using: str, lease: Lease) -> TaskStatus | None:
     task = _owned(using, lease)
     if task is None:
-        return 0
+        return None
     if task.cancel_requested:
-        _write_canceled(using, lease, task, canceled_while_running())
-    else:
-        _write(using, lease, {**states.QUEUED_AGAIN, "attempt": F("attempt") - 1, "run_at": Now()})
-    return 1
+        return _write_canceled(using, lease, task, canceled_while_running())
+    _write(using, lease, {**states.QUEUED_AGAIN, "attempt": F("attempt") - 1, "run_at": Now()})
+    return TaskStatus.QUEUED
 
 
 def _write_canceled(using: str, lease: Lease, task: Task, error: Envelope) -> TaskStatus:

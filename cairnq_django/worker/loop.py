@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from functools import partial
 from heapq import heappop, heappush
 from typing import Any
+from uuid import UUID
 
 from .. import client, notify, waiting
 from ..backoff import retry_delay
@@ -156,11 +157,12 @@ class Loop:
         now = time.monotonic()
         if now >= self._next_recovery:
             self._next_recovery = now + min(self._options.lease / 3, MAX_RECOVERY_INTERVAL)
-            recovered = maintenance.recover(self._using)
-            if recovered:
-                logger.warning("Queued again, since their workers are gone: %d", len(recovered))
-                self._announce_queued(task.queue for task in recovered)
+            queued, ended = maintenance.recover(self._using)
+            if queued:
+                logger.warning("Queued again, since their workers are gone: %d", len(queued))
+                self._announce_queued(task.queue for task in queued)
                 self._inbox.woken = True
+            self._announce_ended(task.pk for task in ended)
 
     def _claim(self) -> None:
         now = time.monotonic()
@@ -201,7 +203,8 @@ class Loop:
                 started += 1
         except Exception:
             # There may be no thread to be had.
-            settle.release(self._using, [claim.lease for claim in claimed[started:]])
+            released = settle.release(self._using, [claim.lease for claim in claimed[started:]])
+            self._announce_ended(released.ended)
             raise
 
     def _start(self, claim: Claim, leased_at: float) -> None:
@@ -262,10 +265,11 @@ class Loop:
             self._abandoned(call)
         self._heartbeat.remove([call.attempt for call in unfinished])
         try:
-            returned = settle.release(self._using, [call.attempt.claim.lease for call in unfinished])
+            released = settle.release(self._using, [call.attempt.claim.lease for call in unfinished])
             if unfinished:
-                logger.warning("%d unfinished tasks are given back to their queues", returned)
+                logger.warning("%d unfinished tasks are given back to their queues", len(released.queued))
             self._announce_queued(call.attempt.claim.queue for call in unfinished)
+            self._announce_ended(released.ended)
         except Exception as error:
             self._report("settle", error)
         self._settlement.drop()
@@ -280,6 +284,9 @@ class Loop:
 
     def _announce_queued(self, queues: Iterable[str]) -> None:
         notify.announce(self._using, Channel.QUEUED, set(queues))
+
+    def _announce_ended(self, task_ids: Iterable[UUID]) -> None:
+        notify.announce(self._using, Channel.ENDED, map(str, task_ids))
 
     def _report(self, phase: str, error: BaseException) -> None:
         """Tell people of an error that the worker survived. Called from any of its threads."""

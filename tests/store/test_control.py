@@ -230,7 +230,7 @@ def test_a_lease_that_runs_out_is_taken_back_or_lost_but_never_renewed() -> None
     leases = [lease_of(TaskFactory(running=True, lease_until=after(0.02 * n))) for n in range(20)]
 
     def beat_or_recover(n: int) -> Beat | list[Task]:
-        return recover(DB) if n else renew(DB, leases, lease=30)
+        return recover(DB).queued if n else renew(DB, leases, lease=30)
 
     beat, *recovered = in_threads(3, beat_or_recover)
     assert isinstance(beat, Beat)

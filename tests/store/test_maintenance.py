@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.django_db
 
 def test_recovery_queues_a_task_again_with_an_envelope_that_says_who_left_it() -> None:
     task = TaskFactory(expired=True, run_at=after(-600))
-    assert recover(DB) == [task]
+    assert recover(DB) == ([task], [])
     task.refresh()
     error = lease_expired("worker-1", 1)
     assert (task.status, task.attempt, task.error) == ("queued", 1, error)
@@ -41,7 +42,7 @@ def test_recovery_queues_a_task_again_with_an_envelope_that_says_who_left_it() -
 @pytest.mark.parametrize(("attempt", "max_attempts"), [(3, 3), (1, 1), (5, 3)])
 def test_recovery_fails_a_task_whose_attempts_are_used_up(attempt: int, max_attempts: int) -> None:
     task = TaskFactory(expired=True, attempt=attempt, max_attempts=max_attempts)
-    assert recover(DB) == []
+    assert recover(DB) == ([], [task])
     task.refresh()
     assert (task.status, task.attempt, task.error) == ("failed", attempt, lease_expired("worker-1", attempt))
     assert task.completed_at == task.updated_at
@@ -62,14 +63,14 @@ def test_a_task_that_kills_every_worker_ends_failed() -> None:
 
 def test_recovery_takes_up_to_its_limit_the_longest_expired_first() -> None:
     tasks = [TaskFactory(expired=True, lease_until=after(-n)) for n in (1, 3, 2)]
-    assert recover(DB, limit=2) == [tasks[1], tasks[2]]
-    assert recover(DB, limit=2) == [tasks[0]]
-    assert recover(DB, limit=2) == []
+    assert recover(DB, limit=2).queued == [tasks[1], tasks[2]]
+    assert recover(DB, limit=2).queued == [tasks[0]]
+    assert recover(DB, limit=2) == ([], [])
 
 
 def test_recovery_leaves_a_lease_that_holds() -> None:
     task = TaskFactory(running=True, lease_until=after(5))
-    assert recover(DB) == []
+    assert recover(DB) == ([], [])
     assert row(Task)["lease_until"] == task.lease_until
 
 
@@ -78,8 +79,8 @@ def test_recovery_leaves_a_lease_that_holds() -> None:
 def test_recovery_leaves_what_is_locked_for_the_next_time() -> None:
     locked, free = TaskFactory(expired=True), TaskFactory(expired=True)
     with another_transaction(lambda: Task.objects.select_for_update().get(pk=locked.pk)):
-        assert recover(DB) == [free]
-    assert recover(DB) == [locked]
+        assert recover(DB).queued == [free]
+    assert recover(DB).queued == [locked]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -87,11 +88,12 @@ def test_of_many_recoveries_at_once_each_task_is_in_one() -> None:
     Task.objects.bulk_create(
         [*TaskFactory.build_batch(40, expired=True), *TaskFactory.build_batch(20, expired=True, attempt=3)]
     )
-    recovered = in_threads(4, lambda n: recover(DB, limit=25) + recover(DB, limit=25))
-    recovered.append(recover(DB))
-    taken_back = [task.pk for tasks in recovered for task in tasks]
+    recovered = in_threads(4, lambda n: [recover(DB, limit=25), recover(DB, limit=25)])
+    recovered.append([recover(DB)])
+    all_of_them = list(chain(*recovered))
+    taken_back = [task.pk for each in all_of_them for task in each.queued]
     assert len(taken_back) == len(set(taken_back)) == Task.objects.queued().count() == 40
-    assert Task.objects.failed().count() == 20
+    assert sum(len(each.ended) for each in all_of_them) == Task.objects.failed().count() == 20
     assert TaskAttempt.objects.count() == TaskAttempt.objects.values("task").distinct().count() == 60
 
 
