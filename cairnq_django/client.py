@@ -47,6 +47,7 @@ class SubmitOptions(TypedDict, total=False):
     priority: int | None
     delay: Seconds | None
     run_at: datetime | None
+    expires: Seconds | datetime | None
     max_attempts: int | None
     metadata: dict[str, Any] | None
     correlation_id: str | None
@@ -63,6 +64,7 @@ def submit(
     priority: int | None = None,
     delay: Seconds | None = None,
     run_at: datetime | None = None,
+    expires: Seconds | datetime | None = None,
     max_attempts: int | None = None,
     metadata: dict[str, Any] | None = None,
     correlation_id: str | None = None,
@@ -72,7 +74,9 @@ def submit(
 
     `task` is what `@task` made, a `TaskDef`, or a name. `queue`, `priority` and `max_attempts` default to the task's
     own. `delay` (seconds or a `timedelta`) and `run_at` (an aware datetime) are two ways to say when it is due, at
-    once by default. `parent` makes it a child: it takes over the root and, unless given one, the correlation id.
+    once by default. A task that no worker has started by `expires` (seconds or a `timedelta` from now, or an aware
+    datetime) ends `canceled` with an `expired` error; once started it never expires, however often it is retried.
+    `parent` makes it a child: it takes over the root and, unless given one, the correlation id.
 
     `key` names the task to the business. Where the key has a live task, `conflict` decides: `"reuse"` returns that
     task, `"reject"` raises `AlreadyExists`, `"replace"` cancels it and submits anew, and `"reuse-succeeded"` is
@@ -92,6 +96,7 @@ def submit(
         priority=priority,
         delay=delay,
         run_at=run_at,
+        expires=expires,
         max_attempts=max_attempts,
         metadata=metadata,
         correlation_id=correlation_id,
@@ -111,6 +116,7 @@ def submit_many(
     priority: int | None = None,
     delay: Seconds | None = None,
     run_at: datetime | None = None,
+    expires: Seconds | datetime | None = None,
     max_attempts: int | None = None,
     metadata: dict[str, Any] | None = None,
     correlation_id: str | None = None,
@@ -136,6 +142,7 @@ def submit_many(
         priority=priority,
         delay=delay,
         run_at=run_at,
+        expires=expires,
         max_attempts=max_attempts,
         metadata=metadata,
         correlation_id=correlation_id,
@@ -282,7 +289,7 @@ def id_by_key(key: str) -> UUID:
 
 def _submit(using: str, rows: list[Task], strategy: Conflict) -> list[Task]:
     submitted = insertion.submit(using, rows, strategy)
-    notify.announce(using, Channel.ENDED, [str(task.pk) for task in submitted.canceled if task.is_terminal])
+    notify.announce(using, Channel.ENDED, map(str, submitted.ended))
     # A row that gave way is not in the queue; the task it gave way to was announced by its own submit.
     inserted = [row for row, task in zip(rows, submitted.tasks, strict=True) if task is row]
     notify.announce(using, Channel.QUEUED, {row.queue for row in inserted})

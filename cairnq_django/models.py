@@ -49,6 +49,8 @@ class Task(models.Model):
     worker_id = ExactCharField(_("worker"), max_length=WORKER_ID_LENGTH, default="")
     lease_until = models.DateTimeField(_("lease until"), null=True)
     run_at = models.DateTimeField(_("due"), db_default=Now())
+    # Held by queued tasks alone that were never started. The default makes an insert hand back what was stored.
+    expires_at = models.DateTimeField(_("expires"), null=True, db_default=None)
     cancel_requested_at = models.DateTimeField(_("cancel requested"), null=True)
     parent_id = models.UUIDField(_("parent"), null=True)
     root_id = models.UUIDField(_("root"))
@@ -94,6 +96,12 @@ class Task(models.Model):
                 fields=["lease_until"],
                 where=Q(lease_until__isnull=False),
                 otherwise=["lease_until"],
+            ),
+            PartialIndex(
+                name="cairnq_task_expiry",
+                fields=["expires_at"],
+                where=Q(expires_at__isnull=False),
+                otherwise=["expires_at"],
             ),
             PartialIndex(
                 name="cairnq_task_completed",

@@ -153,6 +153,7 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             obj,
             created_at="created",
             run_at="due",
+            expires_at="expires",
             started_at="started",
             lease_until="leased",
             cancel_requested_at="stop_requested",
@@ -221,6 +222,7 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     created = _moment("created_at", gettext_lazy("created"))
     due = _moment("run_at", gettext_lazy("due"))
+    expires = _moment("expires_at", gettext_lazy("expires"))
     started = _moment("started_at", gettext_lazy("started"))
     leased = _moment("lease_until", gettext_lazy("lease until"))
     stop_requested = _moment("cancel_requested_at", gettext_lazy("cancel requested"))

@@ -70,6 +70,7 @@ def _claim_draw(using: str, draw: Draw, worker_id: str, lease: float) -> list[Cl
             worker_id=worker_id,
             lease_until=after(lease),
             started_at=Now(),
+            expires_at=None,
             updated_at=Now(),
         )
     return [_claimed(task, worker_id) for task in taken]

@@ -163,6 +163,11 @@ class Loop:
                 self._announce_queued(task.queue for task in queued)
                 self._inbox.woken = True
             self._announce_ended(task.pk for task in ended)
+            expired = maintenance.expire(self._using)
+            self._announce_ended(expired)
+            if len(expired) == maintenance.EXPIRE_BATCH:
+                # There may be more, a batch a turn, so that claims get theirs in between.
+                self._next_recovery = now
 
     def _claim(self) -> None:
         now = time.monotonic()

@@ -33,6 +33,7 @@ def many_tasks(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
         Task.objects.bulk_create(
             [
                 *(new_task(queue=QUEUES[n % 9], priority=n % 3, run_at=after(n % 700 - 600)) for n in range(1500)),
+                *(new_task(expires_at=after(n - 20), run_at=after(-600)) for n in range(200)),
                 *(running(n) for n in range(300)),
                 *(ended(n) for n in range(3000)),
             ]
@@ -138,6 +139,13 @@ def test_a_recovery_reads_what_has_expired() -> None:
     assert not select.sorts, select
     assert writes
     assert not any(write.reads_a_whole_table for write in writes), writes
+
+
+def test_what_has_expired_is_found_by_its_index() -> None:
+    select, update = plans(lambda: maintenance.expire(DB, limit=5))
+    assert select.uses("cairnq_task_expiry"), select
+    assert not select.sorts, select
+    assert not update.reads_a_whole_table, update
 
 
 def test_a_key_leads_to_its_task() -> None:

@@ -59,13 +59,14 @@ def callers() -> None:
     assert_type(submit("by.name", {"anything": [1, "2"]}), Task)
     assert_type(submit(elsewhere, object()), Task)
     assert_type(submit(ship, Order(number=7), key="ship:7", conflict="replace", delay=timedelta(hours=1)), Task)
-    assert_type(submit(tick, parent=get("..."), run_at=None), Task)
+    assert_type(submit(tick, parent=get("..."), run_at=None, expires=timedelta(hours=2)), Task)
 
     submit(count, {"apples": "three"})  # type: ignore[misc]
     submit(ship, "7")  # type: ignore[misc]
     submit(7)  # type: ignore[arg-type]
     submit(tick, conflict="ignore")  # type: ignore[arg-type]
     submit(tick, delay="5")  # type: ignore[arg-type]
+    submit(tick, expires="5")  # type: ignore[arg-type]
     submit(tick, retries=3)  # type: ignore[call-arg]
 
     assert_type(submit_many(count, [{"apples": 3}], key=lambda payload: f"k:{payload['apples']}"), list[Task])
