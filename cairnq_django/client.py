@@ -171,19 +171,28 @@ def get_by_key(key: str) -> Task:
         return Task.objects.using(using).by_key(key).get()
 
 
-def cancel(task_id: Task | TaskId) -> Task:
+def cancel(task_id: Task | TaskId, *, family: bool = False) -> Task:
     """Cancel a task and return its row.
 
     A queued task is `canceled` at once. A running one gets `cancel_requested_at`, which its handler can see, and ends
     `canceled` however the handler ends. One that has ended stays as it is. Joins the caller's transaction. Raises
     `Task.DoesNotExist`.
+
+    With `family=True` its descendants are canceled with it, in one transaction, also below those that have ended. What
+    a running one of them submits after this is not covered: its handler has to look at `ctx.canceled()` before.
     """
-    return request_cancel(task_id).task
+    if not family:
+        return request_cancel(task_id).task
+    pk = as_task_id(task_id)
+    with named(f"task {pk}") as using:
+        task, ended = control.cancel_family(using, pk)
+    notify.announce(using, Channel.ENDED, map(str, ended))
+    return task
 
 
-def cancel_by_key(key: str) -> Task:
+def cancel_by_key(key: str, *, family: bool = False) -> Task:
     """Cancel the key's current task, as `cancel()` does. Raises `Task.DoesNotExist`."""
-    return cancel(id_by_key(key))
+    return cancel(id_by_key(key), family=family)
 
 
 def retry(task_id: Task | TaskId) -> Task:

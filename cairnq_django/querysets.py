@@ -12,7 +12,7 @@ from .clock import Now
 from .statuses import LIVE, TERMINAL, TaskStatus
 
 if TYPE_CHECKING:
-    from .models import Task  # noqa: F401 - the type of the rows
+    from .models import Task
 
 
 class TaskQuerySet(models.QuerySet["Task"]):
@@ -72,6 +72,9 @@ class TaskQuerySet(models.QuerySet["Task"]):
     def by_key(self, key: str) -> TaskQuerySet:
         """The current task of a key."""
         return self.filter(current_key__key=key)
+
+    def children_of(self, task: Task) -> TaskQuerySet:
+        return self.filter(root_id=task.root_id, parent_id=task.pk)
 
     if TYPE_CHECKING:
         # The stubs lose the subclass on these.

@@ -90,6 +90,7 @@ def callers() -> None:
     assert_type(row.id, UUID)
     assert_type(row.succeeded, bool)
     assert_type(row.cancel().refresh(), Task)
+    assert_type(cancel(row, family=True), Task)
     assert_type(queue_depth("default", 100), int)
     assert_type(stats()["default"].queued, int)
     get(7)  # type: ignore[arg-type]
@@ -105,7 +106,7 @@ async def async_callers() -> None:
     row = await aget("0199...")
     assert_type(row, Task)
     assert_type(await await_(row.id), Task)
-    assert_type(await row.acancel(), Task)
+    assert_type(await row.acancel(family=True), Task)
 
 
 cairnq_django.sumbit  # type: ignore[attr-defined] # noqa: B018
