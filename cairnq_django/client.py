@@ -44,6 +44,7 @@ class SubmitOptions(TypedDict, total=False):
     priority: int | None
     delay: Seconds | None
     run_at: datetime | None
+    expires: Seconds | datetime | None
     max_attempts: int | None
     metadata: dict[str, Any] | None
     correlation_id: str | None
@@ -62,6 +63,7 @@ def submit(
     priority: int | None = None,
     delay: Seconds | None = None,
     run_at: datetime | None = None,
+    expires: Seconds | datetime | None = None,
     max_attempts: int | None = None,
     metadata: dict[str, Any] | None = None,
     correlation_id: str | None = None,
@@ -73,7 +75,9 @@ def submit(
 
     `task` is what `@task` made, a `TaskDef`, or a name. `queue`, `priority` and `max_attempts` default to the task's
     own. `delay` (seconds or a `timedelta`) and `run_at` (an aware datetime) are two ways to say when it is due, at
-    once by default. `parent` makes it a child: it takes over the root and, unless given one, the correlation id.
+    once by default. A task that no worker has started by `expires` (seconds or a `timedelta` from now, or an aware
+    datetime) ends `canceled` with an `expired` error; once started it never expires, however often it is retried.
+    `parent` makes it a child: it takes over the root and, unless given one, the correlation id.
 
     `key` names the task to the business. Where the key has a live task, `conflict` decides: `"reuse"` returns that
     task, `"reject"` raises `AlreadyExists`, `"replace"` cancels it and submits anew, and `"reuse-succeeded"` is
@@ -100,6 +104,7 @@ def submit(
         priority=priority,
         delay=delay,
         run_at=run_at,
+        expires=expires,
         max_attempts=max_attempts,
         metadata=metadata,
         correlation_id=correlation_id,
@@ -120,6 +125,7 @@ def submit_many(
     priority: int | None = None,
     delay: Seconds | None = None,
     run_at: datetime | None = None,
+    expires: Seconds | datetime | None = None,
     max_attempts: int | None = None,
     metadata: dict[str, Any] | None = None,
     correlation_id: str | None = None,
@@ -145,6 +151,7 @@ def submit_many(
         priority=priority,
         delay=delay,
         run_at=run_at,
+        expires=expires,
         max_attempts=max_attempts,
         metadata=metadata,
         correlation_id=correlation_id,
@@ -169,19 +176,28 @@ def get_by_key(key: str) -> Task:
         return Task.objects.using(using).by_key(key).get()
 
 
-def cancel(task_id: Task | TaskId) -> Task:
+def cancel(task_id: Task | TaskId, *, family: bool = False) -> Task:
     """Cancel a task and return its row.
 
     A queued task is `canceled` at once. A running one gets `cancel_requested_at`, which its handler can see, and ends
     `canceled` however the handler ends. One that has ended stays as it is. Joins the caller's transaction. Raises
     `Task.DoesNotExist`.
+
+    With `family=True` its descendants are canceled with it, in one transaction, also below those that have ended. What
+    a running one of them submits after this is not covered: its handler has to look at `ctx.canceled()` before.
     """
-    return request_cancel(task_id).task
+    if not family:
+        return request_cancel(task_id).task
+    pk = as_task_id(task_id)
+    with named(f"task {pk}") as using:
+        task, ended = control.cancel_family(using, pk)
+    notify.announce(using, Channel.ENDED, map(str, ended))
+    return task
 
 
-def cancel_by_key(key: str) -> Task:
+def cancel_by_key(key: str, *, family: bool = False) -> Task:
     """Cancel the key's current task, as `cancel()` does. Raises `Task.DoesNotExist`."""
-    return cancel(id_by_key(key))
+    return cancel(id_by_key(key), family=family)
 
 
 def retry(task_id: Task | TaskId) -> Task:
@@ -365,7 +381,7 @@ def _insert(submission: Submission) -> list[Task]:
     if not rows:
         return []
     submitted = insertion.submit(using, rows, strategy)
-    notify.announce(using, Channel.ENDED, [str(task.pk) for task in submitted.canceled if task.is_terminal])
+    notify.announce(using, Channel.ENDED, map(str, submitted.ended))
     # A row that gave way is not in the queue; the task it gave way to was announced by its own submit.
     inserted = [row for row, task in zip(rows, submitted.tasks, strict=True) if task is row]
     notify.announce(using, Channel.QUEUED, {row.queue for row in inserted})

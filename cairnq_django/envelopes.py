@@ -6,6 +6,7 @@ import builtins
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from reprlib import Repr
 from textwrap import indent
 from types import TracebackType
@@ -121,6 +122,17 @@ def canceled_while_running() -> Envelope:
         message="The task was canceled while it was running",
         retryable=False,
         details=None,
+    )
+
+
+def expired(moment: datetime) -> Envelope:
+    """Return the envelope of a task that no worker had started by `moment`."""
+    return Envelope(
+        type=type_name(TaskCanceled),
+        code="expired",
+        message=f"The task expired at {moment.isoformat()}: no worker had started it by then",
+        retryable=False,
+        details={"expires_at": moment.isoformat()},
     )
 
 

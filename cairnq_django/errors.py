@@ -89,12 +89,14 @@ class TaskFailed(CairnQError):
 
 
 class TaskCanceled(CairnQError):
-    """Raised by `call()` for a task that ended `canceled`."""
+    """Raised by `call()` for a task that ended `canceled`; `error` is its envelope if it expired, else None."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
         self.task_id: UUID = task.pk
-        super().__init__(f"Task {task.pk} ({task.name}) was canceled")
+        self.error: Envelope | None = task.error
+        reason = f": {self.error['message']}" if self.error is not None else ""
+        super().__init__(f"Task {task.pk} ({task.name}) was canceled{reason}")
 
 
 class TaskTimeout(CairnQError, TimeoutError):

@@ -22,7 +22,7 @@ from .statuses import TERMINAL, AttemptOutcome, TaskStatus
 class TaskActions(Protocol):
     """What a task row acts through; the app's configuration plugs it in, so that rows stay below the store."""
 
-    def cancel(self, task_id: UUID) -> Task: ...
+    def cancel(self, task_id: UUID, *, family: bool = False) -> Task: ...
 
     def retry(self, task_id: UUID) -> Task: ...
 
@@ -49,6 +49,8 @@ class Task(models.Model):
     worker_id = ExactCharField(_("worker"), max_length=WORKER_ID_LENGTH, default="")
     lease_until = models.DateTimeField(_("lease until"), null=True)
     run_at = models.DateTimeField(_("due"), db_default=Now())
+    # Held by queued tasks alone that were never started. The default makes an insert hand back what was stored.
+    expires_at = models.DateTimeField(_("expires"), null=True, db_default=None)
     cancel_requested_at = models.DateTimeField(_("cancel requested"), null=True)
     parent_id = models.UUIDField(_("parent"), null=True)
     root_id = models.UUIDField(_("root"))
@@ -94,6 +96,12 @@ class Task(models.Model):
                 fields=["lease_until"],
                 where=Q(lease_until__isnull=False),
                 otherwise=["lease_until"],
+            ),
+            PartialIndex(
+                name="cairnq_task_expiry",
+                fields=["expires_at"],
+                where=Q(expires_at__isnull=False),
+                otherwise=["expires_at"],
             ),
             PartialIndex(
                 name="cairnq_task_completed",
@@ -149,12 +157,12 @@ class Task(models.Model):
         """Whether someone asked a running task to stop; it ends `canceled` however its handler ends."""
         return self.cancel_requested_at is not None
 
-    def cancel(self) -> Task:
+    def cancel(self, *, family: bool = False) -> Task:
         """Cancel this task, as `cairnq_django.cancel(task.id)` does, and take over what the row says then."""
-        return self._take_over(self.actions.cancel(self.id))
+        return self._take_over(self.actions.cancel(self.id, family=family))
 
-    async def acancel(self) -> Task:
-        return await sync_to_async(self.cancel)()
+    async def acancel(self, *, family: bool = False) -> Task:
+        return await sync_to_async(self.cancel)(family=family)
 
     def retry(self) -> Task:
         """Queue this task again, as `cairnq_django.retry(task.id)` does, and take over what the row says then."""

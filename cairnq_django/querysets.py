@@ -12,7 +12,7 @@ from .clock import Now
 from .statuses import LIVE, TERMINAL, TaskStatus
 
 if TYPE_CHECKING:
-    from .models import Task  # noqa: F401 - the type of the rows
+    from .models import Task
 
 
 class TaskQuerySet(models.QuerySet["Task"]):
@@ -40,12 +40,20 @@ class TaskQuerySet(models.QuerySet["Task"]):
         return self.filter(status__in=TERMINAL)
 
     def due(self) -> TaskQuerySet:
-        """Queued, and its time has come."""
-        return self.queued().filter(run_at__lte=Now())
+        """Queued, and its time has come and not passed."""
+        return self.queued().in_time().filter(run_at__lte=Now())
 
     def delayed(self) -> TaskQuerySet:
         """Queued for later."""
         return self.queued().filter(run_at__gt=Now())
+
+    def in_time(self) -> TaskQuerySet:
+        """Not expired."""
+        return self.filter(models.Q(expires_at__isnull=True) | models.Q(expires_at__gt=Now()))
+
+    def too_late(self) -> TaskQuerySet:
+        """Queued, and not to be started any more: it has expired."""
+        return self.queued().filter(expires_at__lte=Now())
 
     def for_handlers(self, names: Collection[str]) -> TaskQuerySet:
         return self.filter(name__in=sorted(names))
@@ -64,6 +72,9 @@ class TaskQuerySet(models.QuerySet["Task"]):
     def by_key(self, key: str) -> TaskQuerySet:
         """The current task of a key."""
         return self.filter(current_key__key=key)
+
+    def children_of(self, task: Task) -> TaskQuerySet:
+        return self.filter(root_id=task.root_id, parent_id=task.pk)
 
     if TYPE_CHECKING:
         # The stubs lose the subclass on these.

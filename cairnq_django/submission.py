@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID
 
@@ -127,6 +127,7 @@ def shared_fields(
     priority: int | None = None,
     delay: Seconds | None = None,
     run_at: datetime | None = None,
+    expires: Seconds | datetime | None = None,
     max_attempts: int | None = None,
     metadata: dict[str, Any] | None = None,
     correlation_id: str | None = None,
@@ -151,6 +152,8 @@ def shared_fields(
     due = _due(delay, run_at)
     if due is not None:
         fields["run_at"] = due
+    if expires is not None:
+        fields["expires_at"] = _expiry(expires, delay, run_at)
     if parent is not None:
         fields = {**_inherited(using, parent), **fields}
     return fields
@@ -188,12 +191,39 @@ def _due(delay: Seconds | None, run_at: datetime | None) -> Any:
         return None
     if not isinstance(run_at, datetime):
         raise TypeError(f"run_at must be a datetime, got {run_at!r}")
-    if is_naive(run_at):
-        raise ValueError(f"run_at must be aware, got {run_at.isoformat()} without a time zone; see make_aware()")
+    return _in_utc(run_at, "run_at")
+
+
+def _expiry(expires: Seconds | datetime, delay: Seconds | None, run_at: datetime | None) -> Any:
+    if isinstance(expires, datetime):
+        moment = _in_utc(expires, "expires")
+        if run_at is not None and moment <= run_at:
+            raise _expired_before_due(expires, "run_at", run_at)
+        return moment
+    if not isinstance(expires, (int, float, timedelta)):
+        raise TypeError(f"expires must be a number of seconds, a timedelta or an aware datetime, got {expires!r}")
+    duration = seconds(expires, "expires")
+    if not duration:
+        raise ValueError(
+            f"expires must be more than 0 seconds, got {expires!r}: the task could not start; "
+            "leave it out for a task that never expires"
+        )
+    if delay is not None and duration <= seconds(delay, "delay"):
+        raise _expired_before_due(expires, "delay", delay)
+    return after(duration)
+
+
+def _expired_before_due(expires: object, name: str, due: object) -> ValueError:
+    return ValueError(f"expires must be later than {name}, when the task is due; got {expires!r} and {due!r}")
+
+
+def _in_utc(moment: datetime, name: str) -> datetime:
+    if is_naive(moment):
+        raise ValueError(f"{name} must be aware, got {moment.isoformat()} without a time zone; see make_aware()")
     try:
-        return run_at.astimezone(timezone.utc)
+        return moment.astimezone(timezone.utc)
     except OverflowError:
-        raise ValueError(f"run_at must be within the years 1 to 9999 of UTC, got {run_at.isoformat()}") from None
+        raise ValueError(f"{name} must be within the years 1 to 9999 of UTC, got {moment.isoformat()}") from None
 
 
 def _inherited(using: str, parent: Task | TaskId) -> dict[str, Any]:

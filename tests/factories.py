@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import factory
+from django.utils import timezone
 from factory.django import DjangoModelFactory
 
 from cairnq_django.clock import Now, after
@@ -48,6 +49,13 @@ def new_task(**fields: Any) -> Task:
     return Task(**{"id": task_id, "root_id": task_id, "name": "work", **fields})
 
 
+def a_great_many(number: int, **fields: Any) -> list[Task]:
+    """Queued tasks that are due. Their times are the host's, which takes a fraction of the time."""
+    times = {**dict.fromkeys(("run_at", "created_at", "updated_at"), timezone.now()), "expires_at": None}
+    tasks = [new_task(**{**times, **fields}) for _ in range(number)]
+    return Task.objects.using(task_database()).bulk_create(tasks, batch_size=1_000)
+
+
 class RowFactory(DjangoModelFactory):
     """Creates rows where tasks live, and reads them back: the database fills in times."""
 
@@ -85,6 +93,7 @@ class TaskFactory(RowFactory):
 
     class Params:
         delayed = factory.Trait(run_at=after(3600))
+        too_late = factory.Trait(run_at=after(-60), expires_at=after(-1))
         running = factory.Trait(
             status=TaskStatus.RUNNING, attempt=1, worker_id=WORKER, started_at=after(-1), lease_until=after(60)
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db import transaction
+from django.db.transaction import TransactionManagementError
 
 from cairnq_django import (
     AlreadyExists,
@@ -24,6 +25,7 @@ from cairnq_django import (
     retry_by_key,
     stats,
     submit,
+    wait,
 )
 from cairnq_django.clock import after
 from cairnq_django.models import TaskAttempt, TaskKey
@@ -41,7 +43,7 @@ def test_a_task_is_found_by_its_id_in_any_form(form: Any) -> None:
     assert (get(form(task)), get(form(task)).payload) == (task, {"order": 7})
 
 
-@pytest.mark.parametrize("function", [get, cancel, retry])
+@pytest.mark.parametrize("function", [get, cancel, lambda task_id: cancel(task_id, family=True), retry])
 def test_a_task_that_is_not_there_is_missed(function: Any) -> None:
     with pytest.raises(Task.DoesNotExist, match=f"There is no task {NOWHERE} in database 'default'"):
         function(NOWHERE)
@@ -81,6 +83,80 @@ def test_a_task_that_ended_stays_as_it_is_when_it_is_canceled(state: str) -> Non
     ended = TaskFactory(**{state: True})
     after_cancel = cancel(ended.id)
     assert (after_cancel.status, after_cancel.updated_at) == (state, ended.updated_at)
+
+
+@pytest.fixture
+def family() -> dict[str, Task]:
+    """Tasks in every state, under parents in every state."""
+    top = TaskFactory(succeeded=True)
+    aunt = TaskFactory(failed=True, parent_id=top.pk, root_id=top.pk)
+    mother = TaskFactory(running=True, parent_id=top.pk, root_id=top.pk, key="mother")
+    members = {"top": top, "aunt": aunt, "mother": mother}
+    for name, parent in (("niece", aunt), ("daughter", mother)):
+        for state in ("queued", "delayed", "running", "cancel_requested", "succeeded", "failed", "canceled"):
+            traits = {} if state == "queued" else {state: True}
+            members[f"{name}, {state}"] = TaskFactory(parent_id=parent.pk, root_id=top.pk, **traits)
+    granddaughter = TaskFactory(parent_id=members["daughter, canceled"].pk, root_id=top.pk)
+    return {**members, "granddaughter": granddaughter, "stranger": TaskFactory(), "runner": TaskFactory(running=True)}
+
+
+ENDED_OF_MOTHER = {"daughter, queued", "daughter, delayed", "granddaughter"}
+ASKED_OF_MOTHER = {"mother", "daughter, running"}
+
+
+@pytest.mark.parametrize(
+    ("whom", "ended", "asked"),
+    [
+        ("top", {*ENDED_OF_MOTHER, "niece, queued", "niece, delayed"}, {*ASKED_OF_MOTHER, "niece, running"}),
+        ("aunt", {"niece, queued", "niece, delayed"}, {"niece, running"}),
+        ("mother", ENDED_OF_MOTHER, ASKED_OF_MOTHER),
+        ("daughter, canceled", {"granddaughter"}, set()),
+        ("niece, queued", {"niece, queued"}, set()),
+        ("niece, succeeded", set(), set()),
+        ("stranger", {"stranger"}, set()),
+        ("runner", set(), {"runner"}),
+    ],
+)
+def test_a_family_is_canceled_from_a_member_downwards(
+    family: dict[str, Task], whom: str, ended: set[str], asked: set[str]
+) -> None:
+    before = {task.pk: task for task in Task.objects.all()}
+    answer = cancel(family[whom], family=True)
+    now = {name: get(task) for name, task in family.items()}
+    assert (answer, answer.status, answer.updated_at) == (family[whom], now[whom].status, now[whom].updated_at)
+    changed = {name for name, task in now.items() if task.updated_at != before[task.pk].updated_at}
+    assert changed == ended | asked
+    assert {name for name in changed if now[name].canceled} == ended
+    assert {name for name in changed if now[name].is_running and now[name].cancel_requested} == asked
+
+
+def test_the_family_of_a_key_s_current_task_is_canceled(family: dict[str, Task]) -> None:
+    assert cancel_by_key("mother", family=True) == family["mother"]
+    assert get(family["granddaughter"]).canceled
+    assert get(family["niece, queued"]).is_queued
+
+
+def test_a_family_is_left_alone_unless_it_is_asked_for(family: dict[str, Task]) -> None:
+    cancel(family["mother"])
+    cancel_by_key("mother", family=False)
+    assert not Task.objects.canceled().exclude(pk__in=[task.pk for task in family.values() if task.canceled]).exists()
+
+
+def test_those_below_a_task_that_was_purged_belong_to_the_root_s_family(family: dict[str, Task]) -> None:
+    family["daughter, canceled"].delete()
+    cancel(family["top"], family=True)
+    assert get(family["granddaughter"]).canceled
+
+
+@pytest.mark.django_db(transaction=True)
+def test_canceling_a_family_joins_the_caller_s_transaction(family: dict[str, Task]) -> None:
+    with transaction.atomic():
+        cancel(family["top"], family=True)
+        assert in_another_session(lambda: get(family["granddaughter"].pk).is_queued)
+        with pytest.raises(TransactionManagementError, match="would never end"):
+            wait(family["mother"].pk, timeout=0)
+        transaction.set_rollback(True)
+    assert get(family["granddaughter"]).is_queued
 
 
 def test_cancel_takes_the_key_s_current_task() -> None:

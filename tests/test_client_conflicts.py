@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cairnq_django import AlreadyExists, Registry, Task, TaskContext, Worker, get_by_key, submit, wait
+from cairnq_django.clock import after
 from cairnq_django.models import TaskKey
 from tests.factories import TaskFactory
 from tests.helpers import in_threads
@@ -63,6 +64,24 @@ def test_a_task_that_ended_frees_its_key(conflict: Any, state: str) -> None:
     assert get_by_key("receipt:7") == new
     assert (new == ended) is (conflict == "reuse-succeeded" and state == "succeeded")
     assert ended.refresh().status == state
+
+
+@pytest.mark.parametrize("conflict", STRATEGIES)
+def test_a_task_that_has_expired_frees_its_key_before_maintenance_finds_it(conflict: Any) -> None:
+    late = a_task_that_is("too_late")
+    new = submit("work", key="receipt:7", conflict=conflict)
+    late.refresh()
+    assert get_by_key("receipt:7") == new != late
+    assert (late.status, late.error["code"], late.expires_at) == ("canceled", "expired", None)
+
+
+@pytest.mark.parametrize("state", ["queued", "running"])
+def test_a_task_that_may_still_start_or_has_is_reused(state: str) -> None:
+    held = submit("work", key="receipt:7", expires=60)
+    if state == "running":
+        held = TaskFactory(key="receipt:7", running=True, expires_at=after(-1))
+    assert submit("work", key="receipt:7") == held
+    assert not held.refresh().is_terminal
 
 
 @pytest.mark.parametrize("keys", [("receipt", "Receipt"), ("receipt", "receipt "), ("é", "e"), ("ß", "ss")])

@@ -43,11 +43,15 @@ def test_rows_come_back_in_the_order_of_their_payloads() -> None:
 
 def test_options_hold_for_every_task() -> None:
     parent = submit("work", correlation_id="request-1")
-    children = submit_many("work", ["a", "c"], queue="bulk", delay=60, metadata={"by": "hand"}, parent=parent)
+    children = submit_many(
+        "work", ["a", "c"], queue="bulk", delay=60, expires=90, metadata={"by": "hand"}, parent=parent
+    )
     assert [get(child.id).payload for child in children] == ["a", "c"]
     for child in children:
         assert (child.queue, child.metadata, child.correlation_id) == ("bulk", {"by": "hand"}, "request-1")
         assert (child.root_id, (child.run_at - child.created_at).total_seconds()) == (parent.id, 60)
+        assert child.expires_at is not None
+        assert (child.expires_at - child.created_at).total_seconds() == 90
 
 
 def test_payloads_may_come_from_a_generator() -> None:

@@ -78,6 +78,9 @@ def test_attempts_default_to_the_setting(settings: Any) -> None:
         {"delay": timedelta(days=2)},
         {"run_at": datetime(2031, 1, 2, 3, 4, 5, 678_901, tzinfo=timezone(timedelta(hours=9)))},
         {"key": "receipt:7"},
+        {"expires": 90.5},
+        {"expires": timedelta(days=2), "key": "receipt:7"},
+        {"expires": datetime(2031, 1, 2, 3, 4, 5, 678_901, tzinfo=timezone(timedelta(hours=9))), "delay": 5},
         {"key": "receipt:7", "delay": 5, "metadata": {"request": [1, None]}, "correlation_id": "r-1"},
         {"queue": "größe", "key": "schlüssel 🔑", "correlation_id": "ключ"},
     ],
@@ -96,7 +99,8 @@ def test_a_new_task_is_queued_and_due_at_once() -> None:
     assert new.is_queued
     assert new.run_at == new.created_at == new.updated_at
     assert (new.attempt, new.payload, new.result, new.error, new.metadata) == (0, None, None, None, {})
-    assert (new.started_at, new.completed_at, new.lease_until, new.key, new.parent_id) == (None,) * 5
+    assert (new.started_at, new.completed_at, new.lease_until, new.expires_at) == (None,) * 4
+    assert (new.key, new.parent_id) == (None, None)
     assert (new.root_id, new.id.version) == (new.id, 7)
 
 
@@ -106,6 +110,22 @@ def test_a_new_task_is_queued_and_due_at_once() -> None:
 def test_a_delay_is_seconds_or_a_timedelta(delay: Any, later: float) -> None:
     delayed = submit("work", delay=delay)
     assert delayed.run_at - delayed.created_at == timedelta(seconds=later)
+
+
+@pytest.mark.parametrize("expires", [90.5, timedelta(seconds=90.5)])
+def test_a_task_expires_so_long_after_now(expires: Any) -> None:
+    expiring = submit("work", expires=expires, delay=90)
+    assert expiring.expires_at is not None
+    assert expiring.expires_at - expiring.created_at == timedelta(seconds=90.5)
+
+
+def test_a_task_expires_at_a_moment_whatever_else_is_said_in_another_form() -> None:
+    moment = datetime(2031, 1, 2, 3, 4, 5, 678_901, tzinfo=timezone(timedelta(hours=-7)))
+    for options in ({}, {"delay": 5}, {"run_at": moment - timedelta(microseconds=1)}):
+        expiring = submit("work", expires=moment, **options)
+        assert expiring.expires_at == moment == get(expiring.id).expires_at
+        assert expiring.expires_at.utcoffset() == timedelta(0)
+    assert submit("work", run_at=moment, expires=5).expires_at is not None, "which of them is first is not known here"
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_a_session_s_time_zone_does_not_matter() -> None:
     expired = TaskFactory(expired=True)
     old = TaskFactory(succeeded=True, completed_at=after(-7200))
     held = TaskFactory(running=True)
-    assert recover(DB) == [expired]
+    assert recover(DB).queued == [expired]
     assert purge(DB, Ended(older_than=3600)) == 1
     claimed = claim(DB, in_turn(Draw(("default",), ("work",), 10)), worker_id="worker-1", lease=30)
     assert {task.lease.task_id for task in claimed} >= {task.pk, expired.pk}

@@ -7,6 +7,7 @@ import sys
 import traceback
 import tracemalloc
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from cairnq_django.envelopes import (
     Envelope,
     canceled_while_running,
     custom,
+    expired,
     from_exception,
     handler_timeout,
     lease_expired,
@@ -443,6 +445,15 @@ class TestWhatTheWorkerRecords:
     def test_a_task_canceled_on_the_way(self) -> None:
         envelope = canceled_while_running()
         assert (envelope["code"], envelope["retryable"], envelope["details"]) == ("canceled", False, None)
+
+    def test_a_task_that_was_not_started_in_time(self) -> None:
+        assert expired(datetime(2031, 1, 2, 3, 4, 5, tzinfo=timezone.utc)) == {
+            "type": "cairnq_django.errors.TaskCanceled",
+            "code": "expired",
+            "message": "The task expired at 2031-01-02T03:04:05+00:00: no worker had started it by then",
+            "retryable": False,
+            "details": {"expires_at": "2031-01-02T03:04:05+00:00"},
+        }
 
     def test_a_failure_that_the_handler_reports(self) -> None:
         assert custom("None left", code="out_of_stock", retryable=False, details={"sku": "A"}, max_depth=31) == {

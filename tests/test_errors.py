@@ -12,6 +12,7 @@ from django.utils.safestring import mark_safe
 from django.utils.translation import gettext_lazy
 
 from cairnq_django import errors
+from cairnq_django.envelopes import expired
 from cairnq_django.errors import (
     AlreadyExists,
     CairnQError,
@@ -146,6 +147,15 @@ def test_task_failed_says_what_the_envelope_says() -> None:
 def test_task_failed_copes_with_a_row_without_an_envelope() -> None:
     error = TaskFailed(a_task(status="failed"))
     assert (error.code, error.message, error.retryable, error.details) == ("", "", False, None)
+
+
+def test_task_canceled_says_that_the_task_expired_if_it_did() -> None:
+    canceled = TaskCanceled(a_task(status="canceled"))
+    assert (str(canceled), canceled.error) == (f"Task {TASK_ID} (send_receipt) was canceled", None)
+    envelope = expired(timezone.now())
+    error = TaskCanceled(a_task(status="canceled", error=envelope))
+    assert (error.task_id, error.error) == (TASK_ID, envelope)
+    assert str(error) == f"Task {TASK_ID} (send_receipt) was canceled: {envelope['message']}"
 
 
 def test_already_exists_names_the_key_and_the_task_that_has_it() -> None:

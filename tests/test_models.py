@@ -116,6 +116,15 @@ def test_a_task_cancels_itself_and_knows_it() -> None:
     assert Task.objects.get().canceled
 
 
+def test_a_task_cancels_its_family() -> None:
+    task = TaskFactory()
+    child = TaskFactory(parent_id=task.pk, root_id=task.pk)
+    assert task.cancel().canceled
+    assert child.refresh().is_queued
+    assert task.cancel(family=True) is task
+    assert child.refresh().canceled
+
+
 def test_a_running_task_asks_itself_to_stop() -> None:
     task = TaskFactory(running=True)
     assert task.cancel().cancel_requested
@@ -156,6 +165,9 @@ def test_a_task_acts_in_async_code_too() -> None:
     assert task.canceled
     assert async_to_sync(task.aretry)() is task
     assert task.is_queued
+    child = TaskFactory(parent_id=task.pk, root_id=task.pk)
+    assert async_to_sync(task.acancel)(family=True) is task
+    assert child.refresh().canceled
     Task.objects.update(message="changed")
     assert async_to_sync(task.arefresh)() is task
     assert task.message == "changed"

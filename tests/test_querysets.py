@@ -9,7 +9,7 @@ from tests.factories import WORKER, TaskFactory
 
 pytestmark = pytest.mark.django_db
 
-STATES = ["due", "delayed", "running", "expired", "cancel_requested", "succeeded", "failed", "canceled"]
+STATES = ["due", "delayed", "too_late", "running", "expired", "cancel_requested", "succeeded", "failed", "canceled"]
 
 
 @pytest.fixture
@@ -20,15 +20,16 @@ def tasks() -> dict[str, Task]:
 @pytest.mark.parametrize(
     ("question", "states"),
     [
-        ("queued", {"due", "delayed"}),
+        ("queued", {"due", "delayed", "too_late"}),
         ("running", {"running", "expired", "cancel_requested"}),
         ("succeeded", {"succeeded"}),
         ("failed", {"failed"}),
         ("canceled", {"canceled"}),
-        ("live", {"due", "delayed", "running", "expired", "cancel_requested"}),
+        ("live", {"due", "delayed", "too_late", "running", "expired", "cancel_requested"}),
         ("terminal", {"succeeded", "failed", "canceled"}),
         ("due", {"due"}),
         ("delayed", {"delayed"}),
+        ("too_late", {"too_late"}),
         ("expired", {"expired"}),
     ],
 )

@@ -82,7 +82,7 @@ def test_the_life_of_a_task_seen_by_an_async_caller() -> None:
         assert [row.payload for row in await asubmit_many("work", [1, 2])] == [1, 2]
         assert (await astats())["default"].queued == 3
         assert await aqueue_depth("default", 10) == 7
-        await acancel(task.id)
+        await acancel(task.id, family=True)
         assert (await await_by_key("receipt:7", timeout=5)).canceled
         assert await apurge(0) == 1
 

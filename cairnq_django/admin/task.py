@@ -27,9 +27,10 @@ from ..models import Task
 from ..serialization import clean_text
 from . import display
 from .actions import DJANGO_ACTS_ON_PAGES, PAGE_FIELD, buttons, cancel_tasks, retry_tasks
-from .changelist import CappedPaginator, NameFilter, QueueFilter, StatusFilter, TaskChangeList, search
+from .changelist import COUNTED, CappedPaginator, NameFilter, QueueFilter, StatusFilter, TaskChangeList, search
 
 SHOWN_ATTEMPTS: Final = 50  # on a task's page, the latest
+SHOWN_CHILDREN: Final = 50  # on a task's page, the oldest
 SHOWN_ERROR: Final = 90  # characters in the list
 
 UNEXPECTED: Final = "unexpected_exception"  # the code of what a handler did not raise on purpose
@@ -58,6 +59,17 @@ def _json(column: str, label: Any) -> Callable[[Any, Task], SafeString]:
 def _present(task: Task, **columns: str) -> tuple[str, ...]:
     """What to show for those of the columns that hold something."""
     return tuple(shown for column, shown in columns.items() if getattr(task, column) not in (None, "", {}))
+
+
+def _oldest_children(task: Any) -> list[Task]:
+    """Those that are shown and, if there are more, one more; read once for a page."""
+    if not hasattr(task, "oldest_children"):
+        # Not by the primary key alone, in whose order PostgreSQL might go through the whole table.
+        oldest = Task.objects.using(task._state.db).children_of(task).order_by("created_at", "pk")
+        shown = oldest.only("name", "status", "attempt", "run_at", "cancel_requested_at")
+        task.oldest_children = list(shown[: SHOWN_CHILDREN + 1])
+    children: list[Task] = task.oldest_children
+    return children
 
 
 @admin.register(Task)
@@ -153,6 +165,7 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             obj,
             created_at="created",
             run_at="due",
+            expires_at="expires",
             started_at="started",
             lease_until="leased",
             cancel_requested_at="stop_requested",
@@ -172,6 +185,7 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             (_("Times"), [times]),
             (_("Error"), _present(obj, error="last_error")),
             (_("Attempts that did not succeed"), ["failed_attempts"] if failed_before else []),
+            (_("Children"), ["children"] if _oldest_children(obj) else []),
             (_("Data"), ["payload_json", *_present(obj, result="result_json", metadata="metadata_json")]),
         ]
         return [(title, {"fields": lines}) for title, lines in sections if lines]
@@ -221,6 +235,7 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     created = _moment("created_at", gettext_lazy("created"))
     due = _moment("run_at", gettext_lazy("due"))
+    expires = _moment("expires_at", gettext_lazy("expires"))
     started = _moment("started_at", gettext_lazy("started"))
     leased = _moment("lease_until", gettext_lazy("lease until"))
     stop_requested = _moment("cancel_requested_at", gettext_lazy("cancel requested"))
@@ -243,6 +258,22 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         }
         return render_to_string(f"{_TEMPLATES}/attempts.html", context)
 
+    @admin.display(description=gettext_lazy("children"))
+    def children(self, task: Task) -> SafeString:
+        oldest = _oldest_children(task)
+        total = len(oldest)
+        if total > SHOWN_CHILDREN:
+            total = Task.objects.using(task._state.db).children_of(task)[: COUNTED + 1].count()
+        context = {
+            "children": [
+                {"status": display.status(child), "link": self._task_link(child.pk, child.name)}
+                for child in oldest[:SHOWN_CHILDREN]
+            ],
+            "total": min(total, COUNTED),
+            "is_capped": total > COUNTED,
+        }
+        return render_to_string(f"{_TEMPLATES}/children.html", context)
+
     def _run_action(self, request: HttpRequest, object_id: str) -> HttpResponse | None:
         """Do what Django 6.1 does by itself when an action is chosen on the page of one object."""
         action: Any = self.get_actions(request).get(request.POST.get(PAGE_FIELD, ""))
@@ -263,8 +294,11 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         name = Task.objects.using(task._state.db).values_list("name", flat=True).filter(pk=other_id).first()
         if name is None:
             return _("%(id)s (no longer there)") % {"id": other_id}
-        url = self._url("change", quote(other_id))
-        return format_html('<a href="{}">{} <span class="cairnq-mono">{}</span></a>', url, name, other_id)
+        return self._task_link(other_id, name)
+
+    def _task_link(self, task_id: UUID, name: str) -> SafeString:
+        url = self._url("change", quote(task_id))
+        return format_html('<a href="{}">{} <span class="cairnq-mono">{}</span></a>', url, name, task_id)
 
     def _url(self, page: str, *args: str) -> str:
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"

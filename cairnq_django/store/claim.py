@@ -95,6 +95,7 @@ def _claim_draw(using: str, draw: Draw, worker_id: str, lease: float) -> Drawn:
             worker_id=worker_id,
             lease_until=after(lease),
             started_at=Now(),
+            expires_at=None,
             updated_at=Now(),
         )
     return Drawn([_claimed(task, worker_id) for task in taken], cut_by_bytes=len(taken) < len(found))

@@ -15,8 +15,10 @@ from ..errors import AlreadyExists, CairnQError
 from ..models import Task
 from ..statuses import LIVE, TaskStatus
 from . import keys, states
-from .engine import in_transaction, note_written, update_returning
+from .engine import in_batches, in_transaction, note_written, update_returning
 from .leases import Lease
+
+FAMILY_BATCH = 500
 
 
 class Changed(NamedTuple):
@@ -32,6 +34,26 @@ def cancel(using: str, task_id: UUID) -> Changed:
     One short transaction, or the caller's. Raises `Task.DoesNotExist`.
     """
     return in_transaction(using, lambda: _cancel(using, task_id))
+
+
+class CanceledFamily(NamedTuple):
+    """A task's row as it is now, and which of its family, itself included, were canceled at once."""
+
+    task: Task
+    ended: list[UUID]
+
+
+def cancel_family(using: str, task_id: UUID) -> CanceledFamily:
+    """Cancel a task and its descendants, each as `cancel()` does.
+
+    One transaction, or the caller's, which ends up with a lock on each live one. They are taken in the order of their
+    ids, so that no two such transactions wait for each other. Raises `Task.DoesNotExist`.
+    """
+    task = Task.objects.using(using).only("status", "root_id").get(pk=task_id)
+    # Read in the transaction, they would fix what that sees before the rows are locked.
+    members = {task.pk: task.status, **_descendants(using, task)}
+    live = sorted(pk for pk, status in members.items() if status in LIVE)
+    return in_transaction(using, lambda: _cancel_family(using, task_id, live))
 
 
 def retry(using: str, task_id: UUID) -> Changed:
@@ -96,6 +118,39 @@ def _cancel(using: str, task_id: UUID) -> Changed:
     else:
         return Changed(task, False)
     return Changed(row.get(), True)
+
+
+def _cancel_family(using: str, task_id: UUID, live: Sequence[UUID]) -> CanceledFamily:
+    ended: list[UUID] = []
+    for batch in in_batches(live, FAMILY_BATCH):
+        # By their ids alone: an index on their states would lock others, too.
+        locked = Task.objects.using(using).filter(pk__in=batch).order_by("pk").select_for_update()
+        found = list(locked.values_list("pk", "status", "cancel_requested_at"))
+        queued = [pk for pk, status, _ in found if status == TaskStatus.QUEUED]
+        running = [pk for pk, status, _ in found if status == TaskStatus.RUNNING]
+        unasked = [pk for pk, status, asked_at in found if status == TaskStatus.RUNNING and asked_at is None]
+        # Locked until the caller's transaction ends.
+        note_written(using, running)
+        Task.objects.using(using).filter(pk__in=queued).update(**states.CANCELED)
+        Task.objects.using(using).filter(pk__in=unasked).update(cancel_requested_at=Now(), updated_at=Now())
+        ended += queued
+    return CanceledFamily(Task.objects.using(using).get(pk=task_id), ended)
+
+
+def _descendants(using: str, task: Task) -> dict[UUID, str]:
+    """The status of each, however deep, found level by level."""
+    family = Task.objects.using(using).filter(root_id=task.root_id, parent_id__isnull=False)
+    if task.pk == task.root_id:
+        return dict(family.values_list("pk", "status"))
+    found: dict[UUID, str] = {}
+    level = [task.pk]
+    while level:
+        children: dict[UUID, str] = {}
+        for parents in in_batches(level, FAMILY_BATCH):
+            children.update(family.filter(parent_id__in=parents).values_list("pk", "status"))
+        level = [pk for pk in children if pk not in found]
+        found |= children
+    return found
 
 
 def _retry(using: str, task_id: UUID, key: str | None) -> Changed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -107,6 +107,12 @@ def is_conflict(error: Exception) -> bool:
         return True
     code = error.args[0] if error.args else None
     return code in (1213, 1205, 1020) or "database is locked" in str(error) or "database table is locked" in str(error)
+
+
+def in_batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The items in parts of up to `size`, since a statement takes so many values."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def update_returning(rows: QuerySet[Task], changes: dict[str, Any], fields: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -1,33 +1,62 @@
-"""Tidy up: take back what dead workers held, delete what is over."""
+"""Tidy up: take back what dead workers held, end what was not started in time, delete what is over."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from django.db.models import Case, Value, When
+
 from ..clock import Now, after
-from ..envelopes import lease_expired
+from ..envelopes import expired, lease_expired
 from ..models import Task, TaskAttempt, TaskKey
 from ..querysets import TaskQuerySet
 from ..statuses import TERMINAL, AttemptOutcome, TaskStatus
 from . import states
-from .engine import in_transaction
+from .engine import in_batches, in_transaction
 
+EXPIRE_BATCH = 200
 PURGE_BATCH = 1000
 WINDOW = 10_000  # tasks that a purge by queue or name looks through at a time
 
 
-def recover(using: str, *, limit: int = 100) -> list[Task]:
-    """Take back up to `limit` tasks whose lease ran out, and return those that are queued again.
+class Recovered(NamedTuple):
+    """What became of the tasks whose lease had run out."""
+
+    queued: list[Task]
+    ended: list[Task]  # failed or canceled
+
+
+def recover(using: str, *, limit: int = 100) -> Recovered:
+    """Take back up to `limit` tasks whose lease ran out, and return what became of them.
 
     One with a cancel requested ends `canceled`; one that has used up its attempts ends `failed` with a `lease_expired`
     envelope. One short transaction; rows that someone else has locked are left for the next time.
     """
     return in_transaction(using, lambda: _recover(using, limit))
+
+
+def expire(using: str, *, limit: int = EXPIRE_BATCH) -> list[UUID]:
+    """End up to `limit` tasks that no worker started in time, the longest expired first, and return their ids.
+
+    They end `canceled` with an `expired` envelope. One short transaction; rows that someone else has locked are left
+    for the next time.
+    """
+    return in_transaction(using, lambda: _expire(using, limit))
+
+
+def expire_among(using: str, task_ids: Iterable[UUID]) -> list[UUID]:
+    """End those of these tasks that no worker started in time, as `expire()` does, and return their ids.
+
+    For use in a transaction. Waits for rows that someone else has locked.
+    """
+    late = Task.objects.using(using).too_late().order_by("pk").select_for_update()
+    batches = in_batches(sorted(task_ids), EXPIRE_BATCH)
+    return [pk for batch in batches for pk in _end_expired(using, late.filter(pk__in=batch))]
 
 
 @dataclass(frozen=True)
@@ -91,24 +120,46 @@ def count(using: str, ended: Ended) -> Iterator[int]:
         since = until
 
 
-def _recover(using: str, limit: int) -> list[Task]:
-    expired = Task.objects.using(using).expired().defer("payload", "result", "metadata")
-    requeued = []
-    for task in expired.order_by("lease_until").select_for_update(skip_locked=True)[:limit]:
+def _recover(using: str, limit: int) -> Recovered:
+    orphaned = Task.objects.using(using).expired().defer("payload", "result", "metadata")
+    recovered = Recovered([], [])
+    for task in orphaned.order_by("lease_until").select_for_update(skip_locked=True)[:limit]:
         row = Task.objects.using(using).filter(pk=task.pk)
         error = lease_expired(task.worker_id, task.attempt)
         if task.cancel_requested:
             row.update(**states.CANCELED)
+            recovered.ended.append(task)
             outcome = AttemptOutcome.CANCELED
         elif task.attempt < task.max_attempts:
             row.update(**states.QUEUED_AGAIN, run_at=Now(), error=error)
+            recovered.queued.append(task)
             outcome = AttemptOutcome.RETRIED
-            requeued.append(task)
         else:
             row.update(**states.FAILED, error=error)
+            recovered.ended.append(task)
             outcome = AttemptOutcome.FAILED
         states.record_attempt(using, task, outcome, error)
-    return requeued
+    return recovered
+
+
+def _expire(using: str, limit: int) -> list[UUID]:
+    late = Task.objects.using(using).too_late().order_by("expires_at").select_for_update(skip_locked=True)
+    return _end_expired(using, late[:limit])
+
+
+def _end_expired(using: str, late: TaskQuerySet) -> list[UUID]:
+    moments: dict[Any, list[UUID]] = {}
+    for pk, moment in late.values_list("pk", "expires_at"):
+        moments.setdefault(moment, []).append(pk)
+    found = [pk for pks in moments.values() for pk in pks]
+    if found:
+        column = Task._meta.get_field("error")
+        error = Case(
+            *[When(pk__in=pks, then=Value(expired(moment), column)) for moment, pks in moments.items()],
+            output_field=column,
+        )
+        Task.objects.using(using).filter(pk__in=found).update(**{**states.CANCELED, "error": error})
+    return found
 
 
 def _old(using: str, ended: Ended, since: datetime | None) -> TaskQuerySet:

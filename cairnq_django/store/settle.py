@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from django.db.models import F
 
@@ -45,12 +46,24 @@ def snooze(using: str, lease: Lease, *, delay: float) -> TaskStatus:
     return in_transaction(using, lambda: _give_back(using, lease, delay))
 
 
-def release(using: str, leases: Sequence[Lease]) -> int:
-    """Give unfinished tasks back to their queues at once, their attempts not counted, and return how many.
+class Released(NamedTuple):
+    """What became of the tasks that were given up."""
+
+    queued: list[UUID]
+    ended: list[UUID]  # canceled
+
+
+def release(using: str, leases: Sequence[Lease]) -> Released:
+    """Give unfinished tasks back to their queues at once, their attempts not counted, and return what became of them.
 
     One with a cancel requested ends `canceled`; a lost lease is passed over. A short transaction each.
     """
-    return sum(in_transaction(using, lambda lease=lease: _release(using, lease)) for lease in leases)  # type: ignore[misc]
+    released = Released([], [])
+    for lease in leases:
+        status = in_transaction(using, lambda lease=lease: _release(using, lease))  # type: ignore[misc]
+        if status is not None:
+            (released.queued if status == TaskStatus.QUEUED else released.ended).append(lease.task_id)
+    return released
 
 
 def _fail(using: str, lease: Lease, error: Envelope, retry_delay: float) -> TaskStatus:
@@ -75,12 +88,11 @@ def _cancel(using: str, lease: Lease) -> TaskStatus:
     return _write_canceled(using, lease, task, canceled_while_running())
 
 
-def _release(using: str, lease: Lease) -> int:
+def _release(using: str, lease: Lease) -> TaskStatus | None:
     try:
-        _give_back(using, lease, 0)
+        return _give_back(using, lease, 0)
     except LostLease:
-        return 0
-    return 1
+        return None
 
 
 def _give_back(using: str, lease: Lease, delay: float) -> TaskStatus:

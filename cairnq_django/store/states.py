@@ -26,7 +26,7 @@ def _ended(status: TaskStatus) -> dict[str, Any]:
 SUCCEEDED: dict[str, Any] = {**_ended(TaskStatus.SUCCEEDED), "error": None}
 FAILED: dict[str, Any] = {**_ended(TaskStatus.FAILED), "result": None}
 #: A canceled attempt's result is discarded; its error is kept with the attempt.
-CANCELED: dict[str, Any] = {**_ended(TaskStatus.CANCELED), "result": None, "error": None}
+CANCELED: dict[str, Any] = {**_ended(TaskStatus.CANCELED), "expires_at": None, "result": None, "error": None}
 
 
 def record_attempt(using: str, task: Task, outcome: AttemptOutcome, error: Envelope) -> None:

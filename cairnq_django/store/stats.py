@@ -47,5 +47,5 @@ def queued_up_to(using: str, queue: str, limit: int) -> int:
 
 def runnable(using: str, queues: Sequence[str], names: Sequence[str]) -> bool:
     """Whether a task of these handlers is due, or waits for its retry."""
-    waiting = Task.objects.using(using).queued().filter(queue__in=queues).for_handlers(names)
+    waiting = Task.objects.using(using).queued().in_time().filter(queue__in=queues).for_handlers(names)
     return waiting.filter(Q(run_at__lte=Now()) | Q(attempt__gt=0)).exists()

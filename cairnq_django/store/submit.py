@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
+from uuid import UUID
 
 from ..errors import AlreadyExists
 from ..models import Task
-from . import control, keys
+from . import control, keys, maintenance
 from .engine import in_transaction, note_written, returns_inserted_rows
 
 BATCH_SIZE = 1000
@@ -24,10 +25,10 @@ class Conflict(str, Enum):
 
 
 class Submitted(NamedTuple):
-    """The task of each submit, in order, and the tasks that were canceled to make room."""
+    """The task of each submit, in order, and the tasks that ended to make room."""
 
     tasks: list[Task]
-    canceled: list[Task]
+    ended: list[UUID]
 
 
 def submit(using: str, tasks: Sequence[Task], conflict: Conflict) -> Submitted:
@@ -44,21 +45,30 @@ def _submit_keyed(using: str, tasks: Sequence[Task], conflict: Conflict) -> Subm
     current = keys.lock(using, [task.key for task in tasks if task.key is not None])
     chosen: list[Task] = []
     fresh: list[Task] = []
-    canceled: list[Task] = []
+    ended = _expire_holders(using, current)
     for task in tasks:
         holder = current[task.key] if task.key is not None else None
         if holder is not None and _gives_way(task, holder, conflict):
             chosen.append(holder)
             continue
         if holder is not None and not holder.is_terminal:
-            canceled.append(control.cancel(using, holder.pk).task)
+            canceled = control.cancel(using, holder.pk).task
+            ended += [canceled.pk] if canceled.is_terminal else []
         if task.key is not None:
             current[task.key] = task
         chosen.append(task)
         fresh.append(task)
     _insert(using, fresh)
     keys.point(using, [task for task in fresh if task.key is not None])
-    return Submitted(chosen, canceled)
+    return Submitted(chosen, ended)
+
+
+def _expire_holders(using: str, current: dict[str, Task | None]) -> list[UUID]:
+    """End the holders that have expired, by which they free their keys, and return their ids."""
+    may_expire = {holder.pk: key for key, holder in current.items() if holder is not None and holder.expires_at}
+    expired = maintenance.expire_among(using, may_expire) if may_expire else []
+    current.update({may_expire[pk]: None for pk in expired})
+    return expired
 
 
 def _gives_way(task: Task, holder: Task, conflict: Conflict) -> bool:

@@ -169,11 +169,17 @@ class Loop:
         now = time.monotonic()
         if now >= self._next_recovery:
             self._next_recovery = now + min(self._options.lease / 3, MAX_RECOVERY_INTERVAL)
-            recovered = maintenance.recover(self._using)
-            if recovered:
-                logger.warning("Queued again, since their workers are gone: %d", len(recovered))
-                self._announce_queued(task.queue for task in recovered)
+            queued, ended = maintenance.recover(self._using)
+            if queued:
+                logger.warning("Queued again, since their workers are gone: %d", len(queued))
+                self._announce_queued(task.queue for task in queued)
                 self._inbox.woken = True
+            self._announce_ended(task.pk for task in ended)
+            expired = maintenance.expire(self._using)
+            self._announce_ended(expired)
+            if len(expired) == maintenance.EXPIRE_BATCH:
+                # There may be more, a batch a turn, so that claims get theirs in between.
+                self._next_recovery = now
 
     def _claim(self) -> None:
         now = time.monotonic()
@@ -249,7 +255,8 @@ class Loop:
                 waiting.popleft()
         except Exception:
             # There may be no thread to be had.
-            settle.release(self._using, [claim.lease for batch in waiting for claim in batch])
+            released = settle.release(self._using, [claim.lease for batch in waiting for claim in batch])
+            self._announce_ended(released.ended)
             raise
 
     def _in_batches(self, claimed: list[Claim]) -> Iterator[list[Claim]]:
@@ -333,10 +340,11 @@ class Loop:
         attempts = [attempt for call in unfinished for attempt in call.attempts]
         self._heartbeat.remove(attempts)
         try:
-            returned = settle.release(self._using, [attempt.claim.lease for attempt in attempts])
+            released = settle.release(self._using, [attempt.claim.lease for attempt in attempts])
             if unfinished:
-                logger.warning("%d unfinished tasks are given back to their queues", returned)
+                logger.warning("%d unfinished tasks are given back to their queues", len(released.queued))
             self._announce_queued(attempt.claim.queue for attempt in attempts)
+            self._announce_ended(released.ended)
         except Exception as error:
             self._report("settle", error)
         self._settlement.drop()
@@ -351,6 +359,9 @@ class Loop:
 
     def _announce_queued(self, queues: Iterable[str]) -> None:
         notify.announce(self._using, Channel.QUEUED, set(queues))
+
+    def _announce_ended(self, task_ids: Iterable[UUID]) -> None:
+        notify.announce(self._using, Channel.ENDED, map(str, task_ids))
 
     def _report(self, phase: str, error: BaseException, task_id: UUID | None = None) -> None:
         """Tell people of an error that the worker survived. Called from any of its threads."""

@@ -54,11 +54,12 @@ def test_html_in_a_row_is_text(operator: Visitor) -> None:
     )
     TaskAttemptFactory(task=task, worker_id=HOSTILE, error=envelope)
 
-    page, rows = operator.open_page(task), operator.open_list(q=HOSTILE, name=HOSTILE, queue=HOSTILE)
+    page, page_of_parent = operator.open_page(task), operator.open_page(parent)
+    rows = operator.open_list(q=HOSTILE, name=HOSTILE, queue=HOSTILE)
     retried = operator.press("Retry task", task)
 
     assert rows.tasks == [task]
-    for answer in (page, rows, retried):
+    for answer in (page, page_of_parent, rows, retried):
         assert answer.status == 200
         assert "&lt;script&gt;alert" in answer.html
         assert "<script>alert" not in answer.html

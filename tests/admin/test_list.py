@@ -13,6 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from cairnq_django.admin import changelist
 from cairnq_django.clock import after
 from cairnq_django.ids import new_task_id
+from cairnq_django.store.engine import task_database
+from cairnq_django.store.maintenance import expire
 from tests.factories import TaskFactory
 
 if TYPE_CHECKING:
@@ -81,6 +83,16 @@ def test_of_an_unexpected_exception_the_list_shows_which_one(operator: Visitor) 
     TaskFactory(failed=True, error=envelope)
 
     assert text_of(operator.open_list().html, "short_error") == ["Oops: boom"]
+
+
+def test_a_task_that_expired_says_so(operator: Visitor) -> None:
+    TaskFactory(too_late=True)
+    expire(task_database())
+
+    html = operator.open_list().html
+
+    assert text_of(html, "state") == ["canceled"]
+    assert text_of(html, "short_error")[0].startswith("expired: The task expired at ")
 
 
 def test_a_long_error_is_cut(operator: Visitor) -> None:

@@ -16,6 +16,8 @@ from django.utils.timezone import override
 
 from cairnq_django.admin import task as task_admin
 from cairnq_django.models import Task
+from cairnq_django.store.engine import task_database
+from cairnq_django.store.maintenance import expire
 from tests.admin.pages import Answer
 from tests.factories import TaskAttemptFactory, TaskFactory
 
@@ -43,8 +45,10 @@ def envelope(message: str, **fields: Any) -> dict[str, Any]:
 
 def field_html(page: str, name: str) -> str | None:
     """What the page shows in a field; None if it does not have it."""
+    alone_in_its_row = rf'form-row field-{name}">\s*(?:<div[^>]*>\s*)*'
+    beside_others = rf'field-{name}[ "][^>]*>\s*'
     found = re.search(
-        rf'field-{name}[ "][^>]*>\s*<label.*?</label>\s*<div class="readonly">(.*?)</div>', page, re.DOTALL
+        rf'(?:{alone_in_its_row}|{beside_others})<label.*?</label>\s*<div class="readonly">(.*?)</div>', page, re.DOTALL
     )
     return found[1] if found else None
 
@@ -80,6 +84,8 @@ def test_what_is_not_there_takes_no_room(operator: Visitor) -> None:
     page = operator.open_page(TaskFactory()).html
 
     for name in ("took", "key_link", "correlation_link", "parent_link", "root_link", "progress_bar", "last_error"):
+        assert field(page, name) is None
+    for name in ("expires", "children"):
         assert field(page, name) is None
     assert code_blocks(page) == ["null"]
 
@@ -171,6 +177,89 @@ def test_a_relative_that_was_purged_is_no_link(operator: Visitor) -> None:
     page = operator.open_page(TaskFactory(parent_id=gone, root_id=gone)).html
 
     assert field(page, "parent_link") == f"{gone} (no longer there)"
+
+
+def test_a_root_that_was_purged_is_no_link(operator: Visitor) -> None:
+    gone = uuid4()
+    parent = TaskFactory(root_id=gone, parent_id=gone)
+
+    page = operator.open_page(TaskFactory(parent_id=parent.pk, root_id=gone)).html
+
+    assert field(page, "parent_link") == f"{parent.name} {parent.pk}"
+    assert field(page, "root_link") == f"{gone} (no longer there)"
+
+
+def test_children_are_links_the_oldest_first(operator: Visitor) -> None:
+    task = TaskFactory(succeeded=True)
+    children = [
+        TaskFactory(parent_id=task.pk, root_id=task.pk, name=f"child_{state}", **{state: True})
+        for state in ("failed", "cancel_requested", "canceled")
+    ]
+    TaskFactory(parent_id=children[0].pk, root_id=task.pk)
+    TaskFactory()
+
+    page = operator.open_page(task).html
+
+    assert field(page, "children") == "3 children. Status Task " + " ".join(
+        f"{status} {child.name} {child.pk}"
+        for status, child in zip(("failed", "running cancel requested", "canceled"), children, strict=True)
+    )
+    for child in children:
+        assert f'href="{operator.page_url(child)}"' in (field_html(page, "children") or "")
+
+
+def test_a_single_child_is_no_children(operator: Visitor) -> None:
+    task = TaskFactory()
+    TaskFactory(parent_id=task.pk, root_id=task.pk)
+
+    assert (field(operator.open_page(task).html, "children") or "").startswith("1 child. Status")
+
+
+def test_of_very_many_children_the_oldest_are_shown(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_admin, "SHOWN_CHILDREN", 2)
+    task = TaskFactory()
+    names = [TaskFactory(parent_id=task.pk, root_id=task.pk, name=f"child_{n}").name for n in range(4)]
+
+    shown = field(operator.open_page(task).html, "children") or ""
+
+    assert shown.startswith("4 children. The oldest 2 are shown.")
+    assert re.findall(r"child_\d", shown) == names[:2]
+    monkeypatch.setattr(task_admin, "COUNTED", 3)
+    shown = field(operator.open_page(task).html, "children") or ""
+    assert shown.startswith("More than 3 children. The oldest 2 are shown.")
+
+
+def test_the_queries_are_the_same_for_any_number_of_children(
+    operator: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_admin, "SHOWN_CHILDREN", 10)
+    childless, with_some, with_many = TaskFactory(), TaskFactory(), TaskFactory()
+    for task, number in ((with_some, 9), (with_many, 30)):
+        for _ in range(number):
+            TaskFactory(parent_id=task.pk, root_id=task.pk)
+
+    assert queries_for(operator, with_some) == queries_for(operator, childless)
+    assert queries_for(operator, with_many) == queries_for(operator, childless) + 1, "they are counted"
+
+
+def test_when_a_task_expires_is_shown_until_it_starts(operator: Visitor) -> None:
+    task = TaskFactory(expires_at=datetime(2126, 3, 1, 12, 0, tzinfo=timezone.utc))
+
+    with override("UTC"):
+        page = operator.open_page(task).html
+
+    assert (field(page, "expires") or "").startswith("March 1, 2126, 12:00:00 (in ")
+
+
+def test_the_error_of_a_task_that_expired_is_shown(operator: Visitor) -> None:
+    task = TaskFactory(too_late=True)
+    expire(task_database())
+
+    page = operator.open_page(task).html
+
+    assert (field(page, "state"), field(page, "expires")) == ("canceled", None)
+    assert (field(page, "last_error") or "").startswith("The task expired at ")
+    assert "<code>expired</code>" in page
 
 
 def test_the_queries_are_the_same_for_any_number_of_attempts(operator: Visitor) -> None:

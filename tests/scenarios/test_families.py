@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 from django.db import transaction
 
-from cairnq_django import AsyncTaskContext, Registry, Task, TaskContext, get, submit
-from tests.workers import PATIENCE, quick, run, runs_workers
+from cairnq_django import AsyncTaskContext, Registry, Task, TaskContext, cancel, get, submit
+from cairnq_django.notify import Channel
+from tests.factories import a_great_many
+from tests.helpers import eventually
+from tests.notify.postgres import on_postgresql, subscribed
+from tests.workers import PATIENCE, ended, quick, run, running, runs_workers, wait_for
 
 pytestmark = runs_workers
 
@@ -106,3 +111,48 @@ def test_a_burst_ends_when_the_children_have_ended_too(registry: Registry) -> No
     submit("descend_async", 5)
     quick(registry, poll_interval=60).run(burst=True)
     assert Task.objects.succeeded().count() == 12
+
+
+def test_a_family_that_is_canceled_stops_wherever_it_has_got_to(registry: Registry, go: threading.Event) -> None:
+    @registry.task
+    def fan_out(ctx: TaskContext, payload: Any) -> None:
+        for number in range(3):
+            ctx.submit("wait" if number else "nobody's", number)
+
+    @registry.task
+    def wait(ctx: TaskContext, payload: Any) -> str:
+        ctx.submit("nobody's")
+        wait_for(go)
+        return "too late"
+
+    top, other = submit(fan_out), submit("nobody's")
+    with quick(registry).background():
+        assert ended(top).succeeded
+        waiting = list(Task.objects.filter(parent_id=top.pk, name="wait"))
+        for task in waiting:
+            running(task)
+        eventually(lambda: Task.objects.filter(root_id=top.pk, name="nobody's").count() == 3, PATIENCE)
+        assert cancel(top.pk, family=True).succeeded
+        assert not Task.objects.filter(name="nobody's", root_id=top.pk).queued().exists()
+        go.set()
+        assert all(ended(task).canceled for task in waiting)
+    assert get(other.pk).is_queued
+
+
+@on_postgresql
+def test_who_waits_for_a_member_of_a_family_that_is_canceled_is_woken() -> None:
+    top = submit("nobody's")
+    child = submit("nobody's", parent=submit("nobody's", parent=top))
+    with subscribed(str(child.pk), channel=Channel.ENDED) as hearing:
+        cancel(top.pk, family=True)
+        hearing.wait()
+
+
+def test_a_family_of_ten_thousand_is_canceled_at_once() -> None:
+    top = submit("nobody's")
+    middle = submit("nobody's", parent=top)
+    a_great_many(10_000, parent_id=middle.pk, root_id=top.pk)
+    assert cancel(middle.pk, family=True).canceled
+    assert Task.objects.canceled().count() == 10_001
+    assert cancel(top.pk, family=True).canceled
+    assert Task.objects.canceled().count() == 10_002

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
@@ -9,15 +11,20 @@ from django.db import connection, transaction
 
 from cairnq_django.clock import after
 from cairnq_django.errors import CairnQError
+from cairnq_django.ids import new_task_id
 from cairnq_django.models import Task
-from cairnq_django.statuses import AttemptOutcome
+from cairnq_django.statuses import AttemptOutcome, TaskStatus
+from cairnq_django.store import control
 from cairnq_django.store.claim import Draw, claim
-from cairnq_django.store.control import Beat, cancel, cancel_requested, progress, renew, retry
+from cairnq_django.store.control import Beat, cancel, cancel_family, cancel_requested, progress, renew, retry
 from cairnq_django.store.maintenance import recover
 from cairnq_django.store.settle import complete
 from tests.factories import WORKER, TaskFactory, an_error, in_turn, lease_of
 from tests.helpers import in_threads
-from tests.store.sessions import another_transaction, locks_rows, only_data, row, statements
+from tests.store.sessions import another_transaction, in_another_session, locks_rows, only_data, row, statements
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 pytestmark = pytest.mark.django_db
 
@@ -53,6 +60,63 @@ def test_cancel_and_retry_of_a_task_that_is_not_there_say_so() -> None:
     for change in (cancel, retry):
         with transaction.atomic(), pytest.raises(Task.DoesNotExist):
             change(DB, uuid4())
+
+
+def test_a_family_is_canceled_in_a_few_statements_however_large_it_is() -> None:
+    def sent_for(size: int) -> list[str]:
+        top = TaskFactory()
+        parent = TaskFactory(parent_id=top.pk, root_id=top.pk)
+        Task.objects.bulk_create(
+            TaskFactory.build(parent_id=parent.pk, root_id=top.pk, running=n % 2) for n in range(size)
+        )
+        return only_data(statements(lambda: cancel_family(DB, parent.pk)))
+
+    assert len(sent_for(200)) == len(sent_for(2))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_families_canceled_at_once_and_workers_that_settle_get_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "FAMILY_BATCH", 40)
+    top = TaskFactory()
+    middle = TaskFactory(parent_id=top.pk, root_id=top.pk)
+    # Ids in another order than rows.
+    ids = sorted((new_task_id() for _ in range(300)), key=lambda pk: pk.bytes[::-1])
+    Task.objects.bulk_create(
+        TaskFactory.build(id=pk, parent_id=(top if n % 3 else middle).pk, root_id=top.pk, running=n % 2)
+        for n, pk in enumerate(ids)
+    )
+    leases = [lease_of(task) for task in Task.objects.running()]
+
+    def cancel_or_settle(n: int) -> list[UUID]:
+        if n < 4:
+            with transaction.atomic():  # in which nothing is tried again
+                return cancel_family(DB, (top if n % 2 else middle).pk).ended
+        for lease in leases[n % 2 :: 2]:
+            complete(DB, lease, "done")
+        return []
+
+    told = list(chain(*in_threads(6, cancel_or_settle)))
+    assert not Task.objects.live().exists()
+    assert len(told) == len(set(told))
+    assert set(told) == set(Task.objects.canceled().filter(attempt=0).values_list("pk", flat=True))
+    assert len(told) == 152
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+def test_a_member_of_a_family_that_ends_before_it_is_locked_stays_as_it_ended() -> None:
+    task = TaskFactory(running=True)
+    settled: list[TaskStatus] = []
+
+    def meanwhile(execute: Any, sql: str, *rest: Any) -> Any:
+        if "FOR UPDATE" in sql and not settled:
+            settled.append(in_another_session(lambda: complete(DB, lease_of(task), "done")))
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(meanwhile):
+        canceled, ended = cancel_family(DB, task.pk)
+    assert settled
+    assert (canceled.status, canceled.cancel_requested_at, ended) == ("succeeded", None, [])
 
 
 @pytest.mark.django_db(transaction=True)
@@ -230,7 +294,7 @@ def test_a_lease_that_runs_out_is_taken_back_or_lost_but_never_renewed() -> None
     leases = [lease_of(TaskFactory(running=True, lease_until=after(0.02 * n))) for n in range(20)]
 
     def beat_or_recover(n: int) -> Beat | list[Task]:
-        return recover(DB) if n else renew(DB, leases, lease=30)
+        return recover(DB).queued if n else renew(DB, leases, lease=30)
 
     beat, *recovered = in_threads(3, beat_or_recover)
     assert isinstance(beat, Beat)

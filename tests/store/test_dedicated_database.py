@@ -62,7 +62,7 @@ def test_a_task_lives_its_whole_life_there() -> None:
     assert settle.fail(ROUTED, first.lease, an_error(retryable=False), retry_delay=0) == TaskStatus.FAILED
     assert control.retry(ROUTED, task.pk).changed
     (second,) = claim_all()
-    assert settle.release(ROUTED, [second.lease]) == 1
+    assert settle.release(ROUTED, [second.lease]).queued == [second.lease.task_id]
     (third,) = claim_all()
     assert not control.cancel_requested(ROUTED, third.lease)
     assert settle.complete(ROUTED, third.lease, "done") == TaskStatus.SUCCEEDED
@@ -82,7 +82,7 @@ def test_every_strategy_and_recovery_work_there() -> None:
     assert task.refresh().canceled
     assert Task.objects.by_key("order:7").get() == replacement
     expired = TaskFactory(expired=True)
-    assert maintenance.recover(ROUTED) == [expired]
+    assert maintenance.recover(ROUTED).queued == [expired]
 
 
 def test_a_row_acts_there() -> None:

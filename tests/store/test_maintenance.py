@@ -4,6 +4,7 @@ import logging
 import threading
 from contextlib import suppress
 from datetime import datetime, timezone
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from django.db import connection
 from django.db.models.expressions import RawSQL
 
 from cairnq_django.clock import after
-from cairnq_django.envelopes import lease_expired
+from cairnq_django.envelopes import expired, lease_expired
 from cairnq_django.errors import CairnQError
 from cairnq_django.models import Task, TaskAttempt, TaskKey
 from cairnq_django.statuses import AttemptOutcome, TaskStatus
@@ -24,14 +25,14 @@ from cairnq_django.store.settle import complete, fail
 from cairnq_django.store.submit import Conflict, submit
 from tests.factories import TaskFactory, an_error, in_turn, new_task
 from tests.helpers import in_threads
-from tests.store.sessions import another_transaction, in_another_session, locks_rows, row, statements
+from tests.store.sessions import another_transaction, in_another_session, locks_rows, only_data, row, statements
 
 pytestmark = pytest.mark.django_db
 
 
 def test_recovery_queues_a_task_again_with_an_envelope_that_says_who_left_it() -> None:
     task = TaskFactory(expired=True, run_at=after(-600))
-    assert recover(DB) == [task]
+    assert recover(DB) == ([task], [])
     task.refresh()
     error = lease_expired("worker-1", 1)
     assert (task.status, task.attempt, task.error) == ("queued", 1, error)
@@ -44,7 +45,7 @@ def test_recovery_queues_a_task_again_with_an_envelope_that_says_who_left_it() -
 @pytest.mark.parametrize(("attempt", "max_attempts"), [(3, 3), (1, 1), (5, 3)])
 def test_recovery_fails_a_task_whose_attempts_are_used_up(attempt: int, max_attempts: int) -> None:
     task = TaskFactory(expired=True, attempt=attempt, max_attempts=max_attempts)
-    assert recover(DB) == []
+    assert recover(DB) == ([], [task])
     task.refresh()
     assert (task.status, task.attempt, task.error) == ("failed", attempt, lease_expired("worker-1", attempt))
     assert task.completed_at == task.updated_at
@@ -65,14 +66,14 @@ def test_a_task_that_kills_every_worker_ends_failed() -> None:
 
 def test_recovery_takes_up_to_its_limit_the_longest_expired_first() -> None:
     tasks = [TaskFactory(expired=True, lease_until=after(-n)) for n in (1, 3, 2)]
-    assert recover(DB, limit=2) == [tasks[1], tasks[2]]
-    assert recover(DB, limit=2) == [tasks[0]]
-    assert recover(DB, limit=2) == []
+    assert recover(DB, limit=2).queued == [tasks[1], tasks[2]]
+    assert recover(DB, limit=2).queued == [tasks[0]]
+    assert recover(DB, limit=2) == ([], [])
 
 
 def test_recovery_leaves_a_lease_that_holds() -> None:
     task = TaskFactory(running=True, lease_until=after(5))
-    assert recover(DB) == []
+    assert recover(DB) == ([], [])
     assert row(Task)["lease_until"] == task.lease_until
 
 
@@ -81,8 +82,8 @@ def test_recovery_leaves_a_lease_that_holds() -> None:
 def test_recovery_leaves_what_is_locked_for_the_next_time() -> None:
     locked, free = TaskFactory(expired=True), TaskFactory(expired=True)
     with another_transaction(lambda: Task.objects.select_for_update().get(pk=locked.pk)):
-        assert recover(DB) == [free]
-    assert recover(DB) == [locked]
+        assert recover(DB).queued == [free]
+    assert recover(DB).queued == [locked]
 
 
 @pytest.mark.django_db(transaction=True)
@@ -90,12 +91,79 @@ def test_of_many_recoveries_at_once_each_task_is_in_one() -> None:
     Task.objects.bulk_create(
         [*TaskFactory.build_batch(40, expired=True), *TaskFactory.build_batch(20, expired=True, attempt=3)]
     )
-    recovered = in_threads(4, lambda n: recover(DB, limit=25) + recover(DB, limit=25))
-    recovered.append(recover(DB))
-    taken_back = [task.pk for tasks in recovered for task in tasks]
+    recovered = in_threads(4, lambda n: [recover(DB, limit=25), recover(DB, limit=25)])
+    recovered.append([recover(DB)])
+    all_of_them = list(chain(*recovered))
+    taken_back = [task.pk for each in all_of_them for task in each.queued]
     assert len(taken_back) == len(set(taken_back)) == Task.objects.queued().count() == 40
-    assert Task.objects.failed().count() == 20
+    assert sum(len(each.ended) for each in all_of_them) == Task.objects.failed().count() == 20
     assert TaskAttempt.objects.count() == TaskAttempt.objects.values("task").distinct().count() == 60
+
+
+def test_what_was_not_started_in_time_ends_canceled_with_an_envelope_that_says_when_it_expired() -> None:
+    task = TaskFactory(too_late=True, key="order:7")
+    assert maintenance.expire(DB) == [task.pk]
+    moment = task.expires_at
+    task.refresh()
+    assert moment is not None
+    assert (task.status, task.attempt, task.error) == ("canceled", 0, expired(moment))
+    assert task.completed_at == task.updated_at
+    assert (task.expires_at, task.cancel_requested_at) == (None, None)
+    assert not task.attempts.exists()
+
+
+def test_expiry_leaves_what_may_start_what_has_started_and_what_has_ended() -> None:
+    TaskFactory(expires_at=after(60))
+    for state in ("running", "expired", "succeeded", "failed", "canceled"):
+        TaskFactory(**{state: True}, expires_at=after(-1))
+    before = list(Task.objects.order_by("pk").values())
+    assert maintenance.expire(DB) == []
+    assert list(Task.objects.order_by("pk").values()) == before
+
+
+def test_expiry_takes_up_to_its_limit_the_longest_expired_first() -> None:
+    tasks = [TaskFactory(expires_at=after(-n)) for n in (1, 3, 2)]
+    assert maintenance.expire(DB, limit=2) == [tasks[1].pk, tasks[2].pk]
+    assert maintenance.expire(DB, limit=2) == [tasks[0].pk]
+    assert maintenance.expire(DB, limit=2) == []
+    for task in tasks:
+        moment = task.expires_at
+        assert moment is not None
+        assert task.refresh().error == expired(moment)
+
+
+def test_expiry_takes_two_statements_however_many_expire() -> None:
+    Task.objects.bulk_create(new_task(expires_at=after(-1 - n)) for n in range(maintenance.EXPIRE_BATCH))
+    sent = only_data(statements(lambda: maintenance.expire(DB)))
+    assert [sql.split()[0] for sql in sent] == ["SELECT", "UPDATE"]
+    assert Task.objects.canceled().count() == maintenance.EXPIRE_BATCH
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+def test_expiry_leaves_what_is_locked_for_the_next_time() -> None:
+    locked, free = TaskFactory(too_late=True), TaskFactory(too_late=True)
+    with another_transaction(lambda: Task.objects.select_for_update().get(pk=locked.pk)):
+        assert maintenance.expire(DB) == [free.pk]
+    assert maintenance.expire(DB) == [locked.pk]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_expires_and_who_submits_for_the_keys_end_each_task_once() -> None:
+    keys = [f"order:{n}" for n in range(60)]
+    late = [new_task(key=key, expires_at=after(-1)) for key in keys]
+    submit(DB, late, Conflict.REUSE)
+
+    def end_some(n: int) -> list[Any]:
+        if n % 2:
+            return [pk for _ in range(6) for pk in maintenance.expire(DB, limit=10)]
+        return submit(DB, [new_task(key=key) for key in (keys if n else reversed(keys))], Conflict.REUSE).ended
+
+    told = list(chain(*in_threads(4, end_some)))
+    assert len(told) == len(set(told)) == Task.objects.canceled().count() == 60
+    assert set(told) == {task.pk for task in late}
+    assert set(Task.objects.live().values_list("key", flat=True)) == set(keys)
+    assert Task.objects.live().count() == 60
 
 
 def purge(using: str, *, limit: int | None = None, **which: Any) -> int:

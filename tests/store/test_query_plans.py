@@ -35,6 +35,7 @@ def many_tasks(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
         Task.objects.bulk_create(
             [
                 *(new_task(queue=QUEUES[n % 9], priority=n % 3, run_at=after(n % 700 - 600)) for n in range(1500)),
+                *(new_task(expires_at=after(n - 20), run_at=after(-600)) for n in range(200)),
                 *(running(n) for n in range(300)),
                 *(ended(n) for n in range(3000)),
             ]
@@ -169,6 +170,13 @@ def test_a_recovery_reads_what_has_expired() -> None:
     assert not any(write.reads_a_whole_table for write in writes), writes
 
 
+def test_what_has_expired_is_found_by_its_index() -> None:
+    select, update = plans(lambda: maintenance.expire(DB, limit=5))
+    assert select.uses("cairnq_task_expiry"), select
+    assert not select.sorts, select
+    assert not update.reads_a_whole_table, update
+
+
 def test_a_key_leads_to_its_task() -> None:
     (select,) = plans(lambda: list(Task.objects.by_key("order:7")))
     assert not select.reads_a_whole_table, select
@@ -233,6 +241,30 @@ def test_a_settlement_reads_no_more_than_its_row() -> None:
     ):
         for plan in plans(settlement):
             assert not plan.reads_a_whole_table, plan
+
+
+@pytest.fixture
+def family() -> list[Task]:
+    """A root, its child and that one's fifty."""
+    root = new_task()
+    child = new_task(root_id=root.pk, parent_id=root.pk)
+    members = [root, child, *(new_task(root_id=root.pk, parent_id=child.pk) for _ in range(50))]
+    Task.objects.bulk_create(members)
+    return members
+
+
+@pytest.mark.parametrize("whose", [0, 1])
+def test_a_family_is_found_by_its_index(family: list[Task], whose: int) -> None:
+    first, *others = plans(lambda: control.cancel_family(DB, family[whose].pk))
+    assert not any(plan.reads_a_whole_table for plan in [first, *others])
+    descents = [plan for plan in others if plan.uses("cairnq_task_family")]
+    assert len(descents) == (1 if whose == 0 else 2), others
+
+
+def test_the_oldest_children_are_found_by_the_index(family: list[Task]) -> None:
+    (select,) = plans(lambda: list(Task.objects.children_of(family[1]).order_by("created_at", "pk")[:20]))
+    assert select.uses("cairnq_task_family"), select
+    assert not select.reads_a_whole_table, select
 
 
 def test_a_task_s_attempts_are_found_by_their_index() -> None:

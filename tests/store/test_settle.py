@@ -149,7 +149,7 @@ def test_cancel_wins_over_failure(attempt: int, retryable: bool) -> None:
 
 def test_cancel_wins_over_a_release() -> None:
     task = TaskFactory(cancel_requested=True)
-    assert release(DB, [lease_of(task)]) == 1
+    assert release(DB, [lease_of(task)]) == ([], [task.pk])
     task.refresh()
     assert (task.status, task.attempt) == ("canceled", 1)
     assert attempts(task) == [(1, "worker-1", AttemptOutcome.CANCELED)]
@@ -157,7 +157,7 @@ def test_cancel_wins_over_a_release() -> None:
 
 def test_cancel_wins_over_recovery() -> None:
     task = TaskFactory(expired=True, cancel_requested_at=after(-2))
-    assert maintenance.recover(DB) == []
+    assert maintenance.recover(DB) == ([], [task])
     task.refresh()
     assert (task.status, task.error) == ("canceled", None)
     assert attempts(task) == [(1, "worker-1", AttemptOutcome.CANCELED)]
@@ -166,7 +166,7 @@ def test_cancel_wins_over_recovery() -> None:
 
 def test_a_release_gives_the_attempt_back_and_is_due_at_once() -> None:
     task = TaskFactory(running=True, attempt=2, error=an_error(), run_at=after(-60))
-    assert release(DB, [lease_of(task)]) == 1
+    assert release(DB, [lease_of(task)]) == ([task.pk], [])
     task.refresh()
     assert (task.status, task.attempt, task.error) == ("queued", 1, an_error())
     assert task.run_at == task.updated_at
@@ -177,7 +177,7 @@ def test_a_release_gives_the_attempt_back_and_is_due_at_once() -> None:
 def test_a_release_passes_over_what_is_lost() -> None:
     mine, lost, other = TaskFactory(running=True), TaskFactory(expired=True), TaskFactory(running=True)
     leases = [lease_of(mine), lease_of(lost), lease_of(other)._replace(attempt=7)]
-    assert release(DB, leases) == 1
+    assert release(DB, leases) == ([mine.pk], [])
     assert set(Task.objects.queued()) == {mine}
 
 

@@ -26,6 +26,7 @@ STARTS: dict[str, dict[str, Any]] = {
     "running": {"running": True},
     "running, last attempt": {"running": True, "attempt": 3},
     "canceling": {"cancel_requested": True},
+    "too late": {"too_late": True},
     "expired": {"expired": True},
     "expired, last attempt": {"expired": True, "attempt": 3},
     "expired, canceling": {"expired": True, "cancel_requested_at": after(-2)},
@@ -43,6 +44,7 @@ EVENTS: dict[str, Callable[[Task], object]] = {
     "cancel": lambda task: control.cancel(DB, task.pk),
     "retry": lambda task: control.retry(DB, task.pk),
     "recover": lambda task: maintenance.recover(DB),
+    "expire": lambda task: maintenance.expire(DB),
     "purge": lambda task: maintenance.purge(DB, Ended(older_than=0)),
 }
 
@@ -55,6 +57,7 @@ ARROWS: dict[str, dict[str, str]] = {
     "cancel": {
         "queued": "canceled",
         "delayed": "canceled",
+        "too late": "canceled",
         "running": "running",
         "running, last attempt": "running",
         "expired": "running",
@@ -62,6 +65,7 @@ ARROWS: dict[str, dict[str, str]] = {
     },
     "retry": {"failed": "queued", "canceled": "queued"},
     "recover": {"expired": "queued", "expired, last attempt": "failed", "expired, canceling": "canceled"},
+    "expire": {"too late": "canceled"},
     "purge": {"succeeded": "deleted", "failed": "deleted", "canceled": "deleted"},
 }
 

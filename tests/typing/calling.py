@@ -59,7 +59,7 @@ def callers() -> None:
     assert_type(submit("by.name", {"anything": [1, "2"]}), Task)
     assert_type(submit(elsewhere, object()), Task)
     assert_type(submit(ship, Order(number=7), key="ship:7", conflict="replace", delay=timedelta(hours=1)), Task)
-    assert_type(submit(tick, parent=get("..."), run_at=None), Task)
+    assert_type(submit(tick, parent=get("..."), run_at=None, expires=timedelta(hours=2)), Task)
     assert_type(submit(tick, max_queue_depth=100, max_queue_wait=timedelta(seconds=5)), Task)
 
     submit(count, {"apples": "three"})  # type: ignore[misc]
@@ -68,6 +68,7 @@ def callers() -> None:
     submit(tick, conflict="ignore")  # type: ignore[arg-type]
     submit(tick, delay="5")  # type: ignore[arg-type]
     submit(tick, max_queue_depth={"default": 100})  # type: ignore[arg-type]
+    submit(tick, expires="5")  # type: ignore[arg-type]
     submit(tick, retries=3)  # type: ignore[call-arg]
 
     assert_type(submit_many(count, [{"apples": 3}], key=lambda payload: f"k:{payload['apples']}"), list[Task])
@@ -91,6 +92,7 @@ def callers() -> None:
     assert_type(row.id, UUID)
     assert_type(row.succeeded, bool)
     assert_type(row.cancel().refresh(), Task)
+    assert_type(cancel(row, family=True), Task)
     assert_type(queue_depth("default", 100), int)
     assert_type(stats()["default"].queued, int)
     get(7)  # type: ignore[arg-type]
@@ -107,7 +109,7 @@ async def async_callers() -> None:
     row = await aget("0199...")
     assert_type(row, Task)
     assert_type(await await_(row.id), Task)
-    assert_type(await row.acancel(), Task)
+    assert_type(await row.acancel(family=True), Task)
 
 
 cairnq_django.sumbit  # type: ignore[attr-defined] # noqa: B018
