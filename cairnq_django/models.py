@@ -87,9 +87,10 @@ class Task(models.Model):
         indexes = [
             PartialIndex(
                 name="cairnq_task_claim",
-                fields=["queue", "name", "-priority", "run_at", "id"],
+                # The last one orders nothing: it lets a look at what is due do without the rows.
+                fields=["queue", "name", "-priority", "run_at", "id", "expires_at"],
                 where=Q(status=TaskStatus.QUEUED),
-                otherwise=["status", "queue", "name", "-priority", "run_at", "id"],
+                otherwise=["status", "queue", "name", "-priority", "run_at", "id", "expires_at"],
             ),
             PartialIndex(
                 name="cairnq_task_lease",

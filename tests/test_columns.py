@@ -103,7 +103,7 @@ def test_the_indexes_are_in_the_database() -> None:
         assert found[index.name]["index"]
     if connection.vendor != "mysql" or connection.mysql_version >= (10, 8):
         orders = found["cairnq_task_claim"]["orders"]
-        assert orders == (["ASC"] * (connection.vendor == "mysql") + ["ASC", "ASC", "DESC", "ASC", "ASC"])
+        assert orders == (["ASC"] * (connection.vendor == "mysql") + ["ASC", "ASC", "DESC", "ASC", "ASC", "ASC"])
 
 
 def columns_of(index: models.Index) -> list[Any]:

@@ -185,8 +185,8 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             (_("Times"), [times]),
             (_("Error"), _present(obj, error="last_error")),
             (_("Attempts that did not succeed"), ["failed_attempts"] if failed_before else []),
-            (_("Children"), ["children"] if _oldest_children(obj) else []),
             (_("Data"), ["payload_json", *_present(obj, result="result_json", metadata="metadata_json")]),
+            (_("Children"), ["children"] if _oldest_children(obj) else []),
         ]
         return [(title, {"fields": lines}) for title, lines in sections if lines]
 
