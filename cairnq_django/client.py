@@ -86,7 +86,7 @@ def submit(
     `max_queue_depth` limits how many tasks may be queued in `queue`, delayed ones included, running ones not; the
     default is `CAIRNQ["MAX_QUEUE_DEPTH"]`. While the queue is full, the submit blocks for up to `max_queue_wait`
     (seconds or a `timedelta`; 0 is not at all; by default `CAIRNQ["MAX_QUEUE_WAIT"]`) and then raises `QueueFull`; one
-    that its key's live task would answer is held back, too. Inside a transaction it never waits: what that has locked
+    that its key's live task would answer, or give way to, is held back, too. Inside a transaction it never waits: what that has locked
     might be what workers need to make room. The limit is soft, to cost little: one look at the queue allows a process
     up to 64 submits, so each may put that many tasks on top; nobody sees what others have not committed, and retries
     are not limited.
@@ -139,8 +139,8 @@ def submit_many(
     a key share a task, the first one's; `"reject"` and `"replace"`, which could only undo one with the other, refuse
     them. Raises what `submit()` raises, the payload's place in the message, before anything is written.
 
-    A queue with a limit takes all of them or, until it has room for all, none. `ValueError` if they are more than its
-    limit: they would never fit.
+    A queue with a limit takes all of them or, until it has room for all, none; while others submit one by one, it may
+    never have room for many. `ValueError` if they are more than its limit: they would never fit.
     """
     submission = prepare_many(
         task,

@@ -145,24 +145,26 @@ def database_away() -> Iterator[None]:
 
 
 def kill_other_connections() -> int:
-    """Have the server end all connections to this database but this thread's, and return how many there were."""
+    """Have the server end all idle connections to this database but this thread's; return how many others there were.
+
+    One that is at a statement would not learn whether that was committed; it is idle soon.
+    """
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "SELECT CASE WHEN state LIKE 'idle%' THEN pg_terminate_backend(pid) END FROM pg_stat_activity "
                 "WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
             return len(cursor.fetchall())
-        # One that has not said yet which database it wants may be ours: it is counted, and killed when it has.
+        # One that has not said yet which database it wants may be ours, and is killed when it has.
         cursor.execute(
-            "SELECT id, db FROM information_schema.processlist WHERE id <> connection_id() "
-            "AND (db = database() OR user = 'unauthenticated user')"
+            "SELECT id, db IS NOT NULL AND command = 'Sleep' FROM information_schema.processlist "
+            "WHERE id <> connection_id() AND (db = database() OR user = 'unauthenticated user')"
         )
         found = cursor.fetchall()
-        for process, database in found:
-            if database is not None:
-                with suppress(OperationalError):  # it has ended by itself
-                    cursor.execute(f"KILL {process}")
+        for process in [process for process, is_idle in found if is_idle]:
+            with suppress(OperationalError):  # it has ended by itself
+                cursor.execute(f"KILL {process}")
         return len(found)
 
 

@@ -32,7 +32,7 @@ class Draw:
     names: tuple[str, ...]
     limit: int
     max_bytes: int | None = None  # of their payloads together; None: no limit, and they are not measured
-    or_one: bool = False  # whether the first one may be claimed however large it is
+    at_least_one: bool = False  # whether the first one may be claimed however large it is
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def claim(
 
 def _claim_draw(using: str, draw: Draw, worker_id: str, lease: float) -> Drawn:
     found = sorted(_lock(using, draw), key=lambda task: (-task.priority, task.run_at, task.pk))
-    taken = found if draw.max_bytes is None else _that_fit(using, found, draw.max_bytes, or_one=draw.or_one)
+    taken = found if draw.max_bytes is None else _that_fit(using, found, draw.max_bytes, at_least_one=draw.at_least_one)
     if taken:
         Task.objects.using(using).queued().filter(pk__in=[task.pk for task in taken]).update(
             status=TaskStatus.RUNNING,
@@ -135,13 +135,13 @@ def _to_lock(due: TaskQuerySet, draw: Draw) -> TaskQuerySet:
     return rows if draw.max_bytes is None else rows.defer("payload").annotate(payload_bytes=JSONSize("payload"))
 
 
-def _that_fit(using: str, found: Sequence[Any], max_bytes: int, *, or_one: bool) -> list[Task]:
+def _that_fit(using: str, found: Sequence[Any], max_bytes: int, *, at_least_one: bool) -> list[Task]:
     """Those of `found` whose payloads fit into `max_bytes` one after another, with their payloads read."""
     left = max_bytes
     fitting: list[Any] = []
     for task in found:
         left -= task.payload_bytes
-        if left < 0 and not (or_one and not fitting):
+        if left < 0 and not (at_least_one and not fitting):
             break
         fitting.append(task)
     payloads = dict(Task.objects.using(using).filter(pk__in=[task.pk for task in fitting]).values_list("pk", "payload"))

@@ -12,6 +12,7 @@ from django.db.models.functions import Greatest
 
 from ..clock import Now, after
 from ..errors import AlreadyExists, CairnQError
+from ..limits import MAX_BATCH
 from ..models import Task
 from ..statuses import LIVE, TaskStatus
 from . import keys, states
@@ -98,11 +99,15 @@ def renew(using: str, leases: Sequence[Lease], *, lease: float) -> Beat:
     """Extend one worker's leases to `lease` seconds from now.
 
     A row that someone holds locked, such as a handler that settles in its own transaction, is passed over and cannot
-    hold up the others: its lease is neither renewed nor lost. One statement where the database can.
+    hold up the others: its lease is neither renewed nor lost. One statement where the database can, for as many leases
+    as a statement takes.
     """
-    if not leases:
-        return Beat(set(), set(), set())
-    return in_transaction(using, lambda: _renew(using, set(leases), lease))
+    beat = Beat(set(), set(), set())
+    for batch in in_batches(leases, MAX_BATCH):
+        found = in_transaction(using, lambda batch=batch: _renew(using, set(batch), lease))  # type: ignore[misc]
+        for known, new in zip(beat, found, strict=True):
+            known |= new
+    return beat
 
 
 def _cancel(using: str, task_id: UUID) -> Changed:

@@ -15,7 +15,7 @@ from django.db import connections, transaction
 from .. import notify
 from ..arguments import fraction
 from ..envelopes import Envelope
-from ..errors import LostLease
+from ..errors import CairnQError, LostLease
 from ..limits import MESSAGE_LENGTH
 from ..notify import Channel
 from ..serialization import clean_text
@@ -83,6 +83,7 @@ class Attempt:
         self._settled = False
         self._uncommitted = False
         self._in_atomic = False
+        self._committed_atomic = False  # the latest transaction that atomic() began
 
     def __str__(self) -> str:
         return f"{self.claim.name} {self.claim.lease.task_id} (attempt {self.claim.lease.attempt})"
@@ -143,15 +144,17 @@ class Attempt:
     def atomic(self) -> Iterator[None]:
         """A transaction that commits if the attempt is settled in it by `settle_with_writes()`, as succeeded.
 
-        Raises `LostLease`, and `RuntimeError` inside another transaction.
+        If something else is decided there, it is rolled back. Raises `LostLease`, `CairnQError` if it ends without
+        being settled or broken, and `RuntimeError` inside another transaction.
         """
         self.check_lease()
-        self._in_atomic = True
+        self._in_atomic, self._committed_atomic = True, False
         try:
             with transaction.atomic(using=self.using, durable=True):
+                # The first of all hooks: one that raises keeps those behind it from running.
+                transaction.on_commit(self._note_atomic_commit, using=self.using)
                 yield
-                if self.decided is not None:
-                    transaction.set_rollback(True, using=self.using)
+                self._end_atomic()
         finally:
             self._in_atomic = False
 
@@ -161,6 +164,9 @@ class Attempt:
         Any other outcome, also that of a task that is to be canceled, is `decided`, to be recorded when this
         transaction has been rolled back. Raises `LostLease`.
         """
+        if not in_open_transaction(self.using):
+            raise CairnQError(f"{self} is atomic: settle it in the thread that its transaction is in")
+        self.forget_what_rolled_back()
         with self._settling:
             # Whoever let the attempt go may have recorded its end; then nothing of it may commit.
             self.check_lease()
@@ -174,9 +180,9 @@ class Attempt:
     def forget_what_rolled_back(self) -> None:
         """A settlement that rolled back never was. For the handler's thread, or after the handler's end."""
         with self._settling:
-            awaited = [entry[1] for entry in connections[self.using].run_on_commit]
-            if self._uncommitted and self._committed not in awaited:
-                self._settled = self._uncommitted = False
+            if self._uncommitted and not self._commit_is_awaited():
+                self._uncommitted = False
+                self._settled = self._committed_atomic
 
     def progress(self, value: float | None, message: str | None) -> None:
         checked = fraction(value, "value") if value is not None else None
@@ -270,5 +276,28 @@ class Attempt:
         self.cancel_requested |= bool(beat.cancel_requested)
         return bool(beat.renewed)
 
+    def _end_atomic(self) -> None:
+        """Let the transaction commit only together with the settlement that is part of it."""
+        self.forget_what_rolled_back()
+        if self.decided is not None:
+            transaction.set_rollback(True, using=self.using)
+        elif transaction.get_rollback(using=self.using):
+            raise CairnQError(
+                f"{self} is rolled back, with all that it wrote: after an error of the database, which it caught, its "
+                "transaction could not go on. Put what may fail into a transaction.atomic() block of its own"
+            )
+        elif not self._uncommitted:
+            self.check_lease()
+            raise CairnQError(
+                f"{self} ended ctx.atomic() without settling, so what it wrote there is rolled back. End the block "
+                "with ctx.succeed(), or use transaction.atomic() for writes that are to stand by themselves"
+            )
+
+    def _commit_is_awaited(self) -> bool:
+        return any(hook == self._committed for _, hook, *_ in connections[self.using].run_on_commit)
+
     def _committed(self) -> None:
         self._uncommitted = False
+
+    def _note_atomic_commit(self) -> None:
+        self._committed_atomic = True

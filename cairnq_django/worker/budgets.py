@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..limits import MAX_BATCH
 from ..registry import TaskDef
 from ..store.claim import Draw, Drawn
 
@@ -43,6 +44,7 @@ class Budget:
     running: Sequence[TaskDef[Any, Any]]  # of the calls whose handlers are at work, abandoned ones included
     max_bytes: int | None = None  # in flight; None: they are not measured
     bytes_in_flight: int = 0
+    is_idle: bool = True  # whether no handler is at work, abandoned ones apart
 
 
 class Plan:
@@ -62,7 +64,7 @@ class Plan:
         self._names = Counter(definition.name for definition in budget.running)
         self._resources = Counter(definition.resource for definition in budget.running)
         self._bytes = budget.max_bytes - budget.bytes_in_flight if budget.max_bytes is not None else None
-        self._is_idle = not budget.bytes_in_flight
+        self._is_idle = budget.is_idle
 
     def __bool__(self) -> bool:
         """Whether there is anything to draw."""
@@ -71,17 +73,18 @@ class Plan:
     def draws(self) -> Generator[Draw, Drawn, None]:
         """Each draw, in turn; what it claimed is to be sent back. Each time it is called it starts anew."""
         self._start()
-        for group in self.groups:
+        for index, group in enumerate(self.groups):
             limit = self._limit(group)
             if not limit:
                 self.unfinished.append(group)
                 continue
-            or_one = self._bytes is not None and self._is_idle
-            drawn = yield Draw(self._queues, group.names, limit, self._bytes, or_one)
+            at_least_one = self._bytes is not None and self._is_idle
+            drawn = yield Draw(self._queues, group.names, limit, self._bytes, at_least_one)
             self._spend(group, drawn)
             if drawn.cut_by_bytes:
                 # What does not fit goes first next time, and nothing smaller may get in before it for ever.
                 self.held_up = group
+                self.unfinished += self.groups[index:]
                 return
             if len(drawn.claims) >= limit:
                 self.unfinished.append(group)
@@ -95,7 +98,8 @@ class Plan:
             calls = min(calls, self._budget.resources[group.resource] - self._resources[group.resource])
         if self._bytes is not None and self._bytes <= 0 and not self._is_idle:
             return 0
-        return max(calls, 0) * group.batch
+        # A statement takes so many parameters, and one claim so much time.
+        return max(0, min(calls, MAX_BATCH // group.batch)) * group.batch
 
     def _spend(self, group: Group, drawn: Drawn) -> None:
         calls = -(-len(drawn.claims) // group.batch)

@@ -53,6 +53,7 @@ class Call:
     ) -> None:
         self.definition = definition
         self.attempts = tuple(attempts)
+        self.payload_bytes = sum(attempt.claim.payload_bytes for attempt in attempts)  # where they are measured
         self.max_run = max_run  # seconds
         self.deadline = time.monotonic() + max_run if max_run is not None else None
         self.outcomes: dict[Attempt, Outcome] = {}  # after the end: what is to be recorded
@@ -64,11 +65,6 @@ class Call:
     def __str__(self) -> str:
         first, *others = self.attempts
         return f"{first} and {len(others)} more of its batch" if others else str(first)
-
-    @property
-    def payload_bytes(self) -> int:
-        """The size of its payloads, where it was measured."""
-        return sum(attempt.claim.payload_bytes for attempt in self.attempts)
 
     def run(self) -> None:
         """Run a sync handler to its end, whatever that is. Never raises."""
@@ -171,6 +167,8 @@ class Call:
         if inspect.iscoroutine(value):
             value.close()
         if not isinstance(value, Mapping):
+            if value is not None:
+                logger.warning("%s returned a %s; only a mapping of task ids to results counts", self, type(value))
             return {}
         return {_as_uuid(key): result for key, result in value.items()}
 

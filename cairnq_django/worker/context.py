@@ -97,6 +97,12 @@ class TaskContext(_Context):
     """A sync handler's `ctx`. Its methods raise `LostLease` once the task is no longer this attempt's."""
 
     @property
+    def settled(self) -> bool:
+        """Whether this handler settled its task already."""
+        self._attempt.forget_what_rolled_back()
+        return super().settled
+
+    @property
     def lease_lost(self) -> threading.Event:
         """Set when the lease is lost, to wait for."""
         return self._attempt.lease_lost
@@ -104,7 +110,7 @@ class TaskContext(_Context):
     def progress(self, value: float | None = None, message: str | None = None) -> None:
         """Show how far the task is, from 0 to 1, and a note; None leaves what was shown.
 
-        Written at once, or when the transaction that the handler has open commits.
+        Written at once, or when the transaction that the handler has open commits, if the task is not settled by then.
         """
         self._attempt.progress(value, message)
 
@@ -141,19 +147,14 @@ class TaskContext(_Context):
 
         What the block writes there commits together with the task's success. It is rolled back if the block raises, if
         the lease was lost or a cancel requested, and if the block settles the task as anything else; that is recorded
-        afterwards. Progress shows after the commit only. Raises `CairnQError` for a block that ends without settling,
-        for a task that is settled, and in a batch, whose tasks end one by one; `RuntimeError` inside another
-        transaction.
+        afterwards. Progress that it reports does not show. Raises `CairnQError` for a block that ends without settling
+        or after an error of the database that it caught, for a task that is settled, and in a batch, whose tasks end
+        one by one; `RuntimeError` inside another transaction.
         """
         self._attempt.forget_what_rolled_back()
         self._refuse_atomic()
         with self._attempt.atomic():
             yield
-            if not self._attempt.settled and self._attempt.decided is None:
-                raise CairnQError(
-                    f"ctx.atomic() ended without settling task {self.task_id}, so what it wrote is rolled back; end it "
-                    "with ctx.succeed(), or use transaction.atomic() for writes that are to stand by themselves"
-                )
 
     def _refuse_atomic(self) -> None:
         if self._in_batch:

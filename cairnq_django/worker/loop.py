@@ -184,10 +184,12 @@ class Loop:
     def _claim(self) -> None:
         now = time.monotonic()
         plan = self._plan(now)
-        if not plan:
-            if not self._groups and self._burst:
-                self._inbox.stop()
-            return
+        claimed = self._draw(plan, now) if plan else []
+        self._start_all(claimed, leased_at=now)
+        if self._burst and not claimed and not self._calls and not len(self._settlement) and not self._may_be_left():
+            self._inbox.stop()
+
+    def _draw(self, plan: Plan, now: float) -> list[Claim]:
         if self._looks_anew(now):
             self._inbox.woken = False
             # Workers that were started together do not poll together for ever.
@@ -206,9 +208,7 @@ class Loop:
         while self._retries and self._retries[0] <= now:
             heappop(self._retries)
         self._next_poll = min([self._next_poll, *self._retries[:1]])
-        self._start_all(claimed, leased_at=now)
-        if self._burst and not claimed and not self._calls and not len(self._settlement) and not self._may_be_left():
-            self._inbox.stop()
+        return claimed
 
     def _looks_anew(self, now: float) -> bool:
         """Whether it is time to ask for all groups, also for those that had no more when they were last asked."""
@@ -225,7 +225,8 @@ class Loop:
             resources=options.resources,
             running=[call.definition for call in (*self._calls, *self._hanging)],
             max_bytes=options.max_in_flight_bytes,
-            bytes_in_flight=sum(call.payload_bytes for call in self._calls),
+            bytes_in_flight=sum(call.payload_bytes for call in {*self._calls, *self._hanging, *self._settlement.calls}),
+            is_idle=not self._calls,
         )
         return Plan(budget, groups, options.queues)
 
@@ -235,10 +236,11 @@ class Loop:
         if names == self._names:
             return
         definitions = [self._definition(name) for name in names]
-        try:
-            refuse_undeclared_resources(self._options.resources, definitions)
-        except ValueError as error:
-            logger.error("%s", error)
+        for definition in definitions:
+            try:
+                refuse_undeclared_resources(self._options.resources, [definition])
+            except ValueError as error:
+                logger.error("%s", error)
         self._groups = deque(grouped(definitions, self._options.resources))
         self._unfinished = set(self._groups)
         self._names = names
@@ -312,7 +314,7 @@ class Loop:
         moments = [call.deadline for call in self._calls if call.deadline is not None]
         now = time.monotonic()
         if len(self._settlement):
-            moments.append(now + RETRY_PAUSE)
+            moments.append(now if self._settlement.was_cut_short else now + RETRY_PAUSE)
         if self._drain_deadline is not None:
             moments.append(self._drain_deadline)
         else:
@@ -321,6 +323,9 @@ class Loop:
                 moments.append(now)
             elif self._plan(self._next_poll):
                 moments.append(self._next_poll)
+            else:
+                # A handler may be registered by then.
+                moments.append(now + self._options.poll_interval)
         return max(0.0, min([*moments, now + MAX_SLEEP]) - now)
 
     def _start_to_drain(self) -> None:
@@ -339,6 +344,8 @@ class Loop:
             self._abandoned(call)
         attempts = [attempt for call in unfinished for attempt in call.attempts]
         self._heartbeat.remove(attempts)
+        # A handler's open transaction that has settled its task commits by itself, and locks its row until then.
+        attempts = [attempt for attempt in attempts if not attempt.settled]
         try:
             released = settle.release(self._using, [attempt.claim.lease for attempt in attempts])
             if unfinished:
@@ -352,6 +359,7 @@ class Loop:
     def _abandoned(self, call: Call) -> None:
         self._calls.remove(call)
         self._hanging.add(call)
+        self._waits_for_bytes = False
 
     def _wake_ups(self) -> Any:
         report = partial(self._report, "listen")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from uuid import UUID
@@ -19,6 +20,7 @@ from .call import Call
 
 logger = logging.getLogger(__name__)
 
+SLICE = 0.1  # seconds that one run takes, and what its last attempt takes longer
 MAX_TRIES = 10  # at a statement that a database which is otherwise well refuses
 
 
@@ -28,37 +30,47 @@ class Settlement:
     def __init__(self, using: str, report: Callable[[str, BaseException, UUID], None]) -> None:
         self._using = using
         self._report = report
-        self._ended: list[Call] = []
+        self.calls: list[Call] = []  # that have ended
+        self.was_cut_short = False  # whether the latest run left some untried
         self._refusals: Counter[Attempt] = Counter()
         self._substituted: set[Attempt] = set()
         self._database_is_away = False  # found out in this run
 
     def __len__(self) -> int:
-        return len(self._ended)
+        return len(self.calls)
 
     def add(self, call: Call) -> None:
-        self._ended.append(call)
+        self.calls.append(call)
 
     def drop(self) -> None:
         """Let go of what is not recorded; its leases will run out."""
-        for call in self._ended:
+        for call in self.calls:
             for attempt in call.outcomes:
                 logger.error("%s: its end is not recorded before the worker's", attempt)
-        self._ended = []
+        self.calls = []
 
     def run(self) -> list[Call]:
-        """Settle what has ended and return the calls that are done with; what the database failed at stays."""
+        """Settle what has ended and return the calls that are done with; what the database failed at stays.
+
+        After a while it breaks off, so that large batches do not keep the loop from its other work.
+        """
         self._database_is_away = False
+        over = time.monotonic() + SLICE
+        self.was_cut_short = False
         done: list[Call] = []
         left: list[Call] = []
-        for call in self._ended:
+        for call in self.calls:
             for attempt in list(call.outcomes):
+                if self.was_cut_short:
+                    break
                 if self._settle(call, attempt):
                     del call.outcomes[attempt]
                     self._refusals.pop(attempt, None)
                     self._substituted.discard(attempt)
+                self.was_cut_short = time.monotonic() >= over and not self._database_is_away
             (left if call.outcomes else done).append(call)
-        self._ended = left
+        self.was_cut_short &= bool(left)
+        self.calls = left
         return done
 
     def _settle(self, call: Call, attempt: Attempt) -> bool:
@@ -69,7 +81,7 @@ class Settlement:
         try:
             attempt.settle(call.outcomes[attempt])
         except LostLease as error:
-            logger.warning("%s: its end is not recorded. %s", attempt, error)
+            logger.warning("%s: its end is not recorded. %s%s", attempt, error, _lost_with(call.outcomes[attempt]))
         except Exception as error:
             self._report("settle", error, attempt.claim.lease.task_id)
             return self._give_up(call, attempt, error)
@@ -112,6 +124,12 @@ class Settlement:
             return connection.is_usable()
         except Error:
             return False
+
+
+def _lost_with(outcome: Outcome) -> str:
+    if not isinstance(outcome, Failure):
+        return ""
+    return f". It had failed: {outcome.error['type']} [{outcome.error['code']}] {outcome.error['message']}"
 
 
 def _instead_of(outcome: Outcome, error: Exception, max_depth: int) -> Failure:

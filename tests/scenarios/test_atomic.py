@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +23,7 @@ from cairnq_django import (
     submit,
 )
 from tests.app.models import Counter
-from tests.helpers import eventually
+from tests.helpers import eventually, in_threads
 from tests.workers import attempts, ended, expire, quick, reports, run, running, runs_workers, wait_for
 
 if TYPE_CHECKING:
@@ -265,6 +266,127 @@ def test_what_the_database_refuses_at_the_commit_rolls_back_and_fails(attempts_a
     assert not reported
 
 
+@needs_row_locks
+@pytest.mark.parametrize("then", ["looks before it settles", "catches what settling raises"])
+def test_a_block_that_goes_on_after_its_time_is_up_rolls_back(then: str) -> None:
+    registry = Registry()
+    over = threading.Event()
+
+    @registry.task(max_run=0.3, max_attempts=1)
+    def work(ctx: TaskContext, payload: Any) -> None:
+        try:
+            with ctx.atomic():
+                increment()
+                wait_for(ctx.lease_lost)
+                # By then its end is recorded.
+                eventually(lambda: ctx._attempt.settled, 20)
+                if then.startswith("looks"):
+                    assert ctx.lost_lease
+                else:
+                    with suppress(LostLease):
+                        ctx.succeed()
+        finally:
+            over.set()
+
+    task = submit(work)
+    with quick(registry, concurrency=3).background():
+        assert ended(task).error["code"] == "handler_timeout"
+        wait_for(over)
+    assert count() == 0
+
+
+def break_the_transaction() -> None:
+    """As a handler does that goes on after an error of the database."""
+    with suppress(IntegrityError):
+        Counter.objects.create(name="c")
+
+
+@pytest.mark.parametrize("kind", [atomic, partly_atomic])
+def test_an_error_of_the_database_that_is_caught_after_the_settlement_fails_it(kind: Callable[..., Registry]) -> None:
+    def handle(ctx: TaskContext) -> None:
+        ctx.succeed("early")
+        break_the_transaction()
+
+    task = submit("work", max_attempts=1)
+    run(kind(handle))
+
+    task.refresh()
+    assert task.failed
+    assert "after an error of the database, which it caught" in task.error["message"]
+    assert count() == 0
+
+
+@pytest.mark.parametrize("kind", [atomic, partly_atomic])
+def test_a_settlement_in_a_savepoint_that_rolled_back_never_was(kind: Callable[..., Registry]) -> None:
+    def handle(ctx: TaskContext) -> str:
+        with suppress(KeyError), transaction.atomic():
+            ctx.succeed("inner")
+            raise KeyError
+        assert not ctx.settled
+        return "outer"
+
+    task = submit("work", max_attempts=1)
+    run(kind(handle))
+
+    task.refresh()
+    if kind is atomic:
+        assert task.result == "outer"
+        assert count() == 1
+    else:
+        assert "ended ctx.atomic() without settling" in task.error["message"]
+        assert count() == 0
+
+
+@pytest.mark.parametrize("kind", [atomic, partly_atomic])
+def test_a_hook_that_raises_after_the_commit_undoes_nothing_and_is_logged(
+    kind: Callable[..., Registry], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise ValueError("a hook of the handler's own")
+
+    def handle(ctx: TaskContext) -> None:
+        transaction.on_commit(fail)
+        ctx.succeed("done")
+
+    task = submit("work", max_attempts=1)
+    run(kind(handle))
+
+    assert get(task.pk).result == "done"
+    assert count() == 1
+    assert "raised after it was settled" in caplog.text
+    assert "a hook of the handler's own" in caplog.text
+
+
+def test_settling_from_another_thread_is_refused() -> None:
+    def handle(ctx: TaskContext) -> None:
+        in_threads(1, lambda _: ctx.succeed("from elsewhere"))
+
+    task = submit("work", max_attempts=1)
+    run(atomic(handle))
+
+    assert "settle it in the thread that its transaction is in" in get(task.pk).error["message"]
+    assert count() == 0
+
+
+@needs_row_locks
+def test_a_drain_does_not_wait_for_a_transaction_that_has_settled_its_task(go: threading.Event) -> None:
+    settled = threading.Event()
+
+    def handle(ctx: TaskContext) -> None:
+        ctx.succeed("settled")
+        settled.set()
+        wait_for(go)
+
+    task = submit("work")
+    with quick(atomic(handle), drain_timeout=0.1).background() as worker:
+        wait_for(settled)
+    assert worker.hanging == 1
+    assert get(task.pk).is_running
+    go.set()
+    assert ended(task).result == "settled"
+    assert count() == 1
+
+
 def test_children_that_it_submits_exist_only_if_it_succeeds() -> None:
     def submit_and_maybe_fail(ctx: TaskContext) -> None:
         ctx.submit("child", ctx.attempt, queue="other")
@@ -300,7 +422,7 @@ class TestRefused:
         task = submit("work", max_attempts=1)
         run(partly_atomic(lambda ctx: None))
 
-        assert "ctx.atomic() ended without settling" in get(task.pk).error["message"]
+        assert "ended ctx.atomic() without settling" in get(task.pk).error["message"]
         assert count() == 0
 
     def test_a_block_in_a_batch(self) -> None:

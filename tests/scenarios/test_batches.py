@@ -18,9 +18,11 @@ from cairnq_django import (
     TaskError,
     cancel,
     get,
+    submit,
     submit_many,
 )
 from cairnq_django.models import TaskAttempt
+from cairnq_django.worker import settlement
 from tests.helpers import eventually
 from tests.workers import attempts, database_refusing, expire, quick, reports, run, running, runs_workers, wait_for
 
@@ -358,6 +360,34 @@ def test_a_batch_takes_what_is_there_and_waits_for_no_more(go: threading.Event) 
 
     assert sizes == [1, 7]
     assert states([first, *others]) == [("succeeded", None)] * 8
+
+
+@KINDS
+def test_a_list_that_is_returned_is_warned_about(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    (task,) = submitted(1)
+
+    run(batching(kind, lambda items: ["for the first"]))
+
+    assert states([task]) == [("succeeded", None)]
+    assert "only a mapping of task ids to results counts" in caplog.text
+
+
+def test_a_large_batch_keeps_no_other_task_waiting_until_it_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settlement, "SLICE", 0.0)
+    registry = batching("sync", lambda items: None, batch=1000)
+    left: list[int] = []
+
+    @registry.task
+    def other(ctx: TaskContext, payload: Any) -> None:
+        left.append(Task.objects.running().filter(name="work").count())
+
+    submitted(*range(300))
+    with quick(registry, concurrency=2).background():
+        eventually(lambda: Task.objects.succeeded().exists(), 20)
+        submit("other")
+        eventually(lambda: not Task.objects.live().exists(), 20)
+
+    assert left[0] > 0
 
 
 def test_batches_and_single_tasks_share_the_slots() -> None:

@@ -130,6 +130,36 @@ def test_what_does_not_fit_stays_queued_until_a_call_gives_back_its_bytes(go: th
         assert ended(third).succeeded
 
 
+def test_a_call_that_ends_makes_room_at_once_however_rarely_the_worker_polls() -> None:
+    in_flight = InFlight()
+    tasks = submit_many("hold", ["x" * 200 * KB] * 6)
+
+    with quick(holding(in_flight), max_in_flight_bytes=350 * KB, poll_interval=3600).background():
+        assert all(ended(task).succeeded for task in tasks)
+    assert in_flight.most == 200 * KB
+
+
+def test_what_abandoned_handlers_hold_counts_but_never_blocks(go: threading.Event) -> None:
+    registry = Registry()
+    in_flight = InFlight()
+
+    @registry.task(max_run=0.1, max_attempts=1)
+    def hang(ctx: TaskContext, payload: str) -> None:
+        wait_for(go)
+
+    @registry.task
+    def hold(ctx: TaskContext, payload: str) -> None:
+        with in_flight.holding(len(payload)):
+            go.wait(0.02)
+
+    hanging = submit(hang, "x" * 300 * KB)
+    with quick(registry, max_in_flight_bytes=350 * KB).background():
+        assert ended(hanging).failed
+        tasks = submit_many("hold", ["x" * 100 * KB] * 5)
+        assert all(ended(task).succeeded for task in tasks)
+    assert in_flight.most == 100 * KB
+
+
 def test_handlers_get_the_payloads_that_were_submitted() -> None:
     registry = Registry()
 

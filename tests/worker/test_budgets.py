@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cairnq_django import TaskDef
+from cairnq_django.limits import MAX_BATCH
 from cairnq_django.store.claim import Claim, Draw, Drawn
 from cairnq_django.worker.budgets import Budget, Group, Plan, grouped
 
@@ -47,8 +48,8 @@ class Drawing:
     def _drawn(self, draw: Draw) -> Drawn:
         due = self._due if isinstance(self._due, int) else self._due[draw.names[0]]
         wanted = min(due, draw.limit)
-        count = wanted if draw.max_bytes is None else min(wanted, draw.max_bytes // self._size)
-        if not count and wanted and draw.or_one:
+        count = wanted if draw.max_bytes is None else min(wanted, max(0, draw.max_bytes // self._size))
+        if not count and wanted and draw.at_least_one:
             count = 1
         return Drawn([a_claim(draw.names[0], self._size) for _ in range(count)], cut_by_bytes=count < wanted)
 
@@ -170,7 +171,7 @@ def test_bytes_are_measured_only_if_they_are_limited() -> None:
 
 
 def test_draws_share_the_bytes_that_running_calls_leave() -> None:
-    drawing = Drawing(X, BATCH, due={"x": 3, "embed": 4}, size=10, max_bytes=100, bytes_in_flight=25)
+    drawing = Drawing(X, BATCH, due={"x": 3, "embed": 4}, size=10, max_bytes=100, bytes_in_flight=25, is_idle=False)
 
     assert drawing.taken() == {("x",): 3, ("embed",): 4}
     assert [draw.max_bytes for draw in drawing.draws] == [75, 45]
@@ -178,19 +179,32 @@ def test_draws_share_the_bytes_that_running_calls_leave() -> None:
 
 
 def test_no_draw_follows_one_whose_payload_did_not_fit() -> None:
-    drawing = Drawing(X, BATCH, GPU, due={"x": 3, "embed": 9, "gpu": 1}, size=10, max_bytes=100, bytes_in_flight=25)
+    drawing = Drawing(
+        X, BATCH, GPU, due={"x": 3, "embed": 9, "gpu": 1}, size=10, max_bytes=100, bytes_in_flight=25, is_idle=False
+    )
 
     assert drawing.taken() == {("x",): 3, ("embed",): 4}
+    assert drawing.plan.unfinished == [BATCH, GPU]
     assert drawing.plan.held_up == BATCH
 
 
 def test_a_payload_above_the_whole_budget_runs_alone() -> None:
     assert Drawing(X, BATCH, size=1000, max_bytes=100).taken() == {("x",): 1}
-    assert Drawing(X, BATCH, size=1000, max_bytes=100, bytes_in_flight=1).taken() == {("x",): 0}
+    assert Drawing(X, BATCH, size=1000, max_bytes=100, is_idle=False).taken() == {("x",): 0}
 
 
 def test_without_bytes_left_there_is_nothing_to_draw() -> None:
-    drawing = Drawing(X, size=10, max_bytes=100, bytes_in_flight=1000)
+    drawing = Drawing(X, size=10, max_bytes=100, bytes_in_flight=1000, is_idle=False)
 
     assert not drawing.plan
     assert drawing.taken() == {}
+
+
+def test_bytes_that_abandoned_handlers_hold_leave_room_for_one_at_a_time() -> None:
+    assert Drawing(X, size=10, max_bytes=100, bytes_in_flight=1000).taken() == {("x",): 1}
+
+
+def test_a_draw_is_no_larger_than_a_statement_takes() -> None:
+    assert Drawing(Group(("large",), batch=4000), calls=8).taken() == {("large",): 8000}
+    assert Drawing(Group(("largest",), batch=MAX_BATCH), calls=8).taken() == {("largest",): MAX_BATCH}
+    assert Drawing(X, calls=2 * MAX_BATCH).taken() == {("x",): MAX_BATCH}

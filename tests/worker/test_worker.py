@@ -61,6 +61,17 @@ def test_a_handler_that_is_registered_while_it_runs_is_served(registry: Registry
         assert ended(submitted).result == "mine"
 
 
+def test_the_first_handler_may_be_registered_while_it_runs() -> None:
+    submitted = submit("first", "mine")
+    with quick(Registry()).background() as worker:
+
+        @worker.task
+        def first(ctx: TaskContext, payload: Any) -> Any:
+            return payload
+
+        assert ended(submitted).result == "mine"
+
+
 def test_run_works_in_the_calling_thread_until_it_is_stopped(registry: Registry) -> None:
     worker = quick(registry)
 
@@ -176,6 +187,19 @@ class TestBurst:
     def test_without_any_handler_there_is_nothing_to_run(self) -> None:
         submit("echo")
         quick(Registry()).run(burst=True)
+
+    def test_a_handler_that_hangs_at_its_ceiling_does_not_keep_it(self, go: threading.Event) -> None:
+        registry = Registry()
+
+        @registry.task(concurrency=1, max_run=0.1, max_attempts=1)
+        def hang(ctx: TaskContext, payload: Any) -> None:
+            wait_for(go)
+
+        task = submit(hang)
+        worker = quick(registry)
+        worker.run(burst=True)
+        assert get(task.pk).failed
+        assert worker.hanging == 1
 
     def test_it_runs_what_is_due_and_its_retries_and_what_those_submit(self, registry: Registry) -> None:
         @registry.task

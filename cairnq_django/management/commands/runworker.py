@@ -60,7 +60,12 @@ class Command(BaseCommand):
             help="Time between two renewals of the leases (a third of the lease).",
         )
         option("--poll-interval", type=float, metavar="SECONDS", help="Time between two looks at an empty queue (1).")
-        option("--claim-batch", type=int, metavar="N", help="Tasks to claim at once, at the most (the concurrency).")
+        option(
+            "--claim-batch",
+            type=int,
+            metavar="N",
+            help="Calls to claim tasks for at once, at the most (the concurrency).",
+        )
         option(
             "--resource",
             action=Resources,
