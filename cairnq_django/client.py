@@ -86,10 +86,10 @@ def submit(
     `max_queue_depth` limits how many tasks may be queued in `queue`, delayed ones included, running ones not; the
     default is `CAIRNQ["MAX_QUEUE_DEPTH"]`. While the queue is full, the submit blocks for up to `max_queue_wait`
     (seconds or a `timedelta`; 0 is not at all; by default `CAIRNQ["MAX_QUEUE_WAIT"]`) and then raises `QueueFull`; one
-    that its key's live task would answer, or give way to, is held back, too. Inside a transaction it never waits: what that has locked
-    might be what workers need to make room. The limit is soft, to cost little: one look at the queue allows a process
-    up to 64 submits, so each may put that many tasks on top; nobody sees what others have not committed, and retries
-    are not limited.
+    that its key's live task would answer, or give way to, is held back, too. Inside a transaction it never waits: what
+    that has locked might be what workers need to make room. The limit is soft, to cost little: one look at the queue
+    allows a process up to 64 submits, so each may put that many tasks on top; nobody sees what others have not
+    committed, and retries are not limited.
 
     Joins the caller's transaction: rolled back, the task never existed. Raises `SerializationError` for what JSON
     cannot represent, `TypeError` or `ValueError` naming any other argument that is wrong, all before anything is
