@@ -65,9 +65,10 @@ class TaskQuerySet(models.QuerySet["Task"]):
         """Running under a lease that ran out: its worker is gone, or cut off."""
         return self.running().filter(lease_until__lte=Now())
 
-    def leased(self, worker_id: str, task_id: UUID, attempt: int) -> TaskQuerySet:
-        """The one task that this attempt of this worker still owns, or nothing."""
-        return self.running().filter(id=task_id, worker_id=worker_id, attempt=attempt, lease_until__gt=Now())
+    def leased(self, worker_id: str, attempt: int, *task_ids: UUID) -> TaskQuerySet:
+        """Those of these tasks that this attempt of this worker still owns."""
+        which = {"id": task_ids[0]} if len(task_ids) == 1 else {"id__in": task_ids}
+        return self.running().filter(worker_id=worker_id, attempt=attempt, lease_until__gt=Now(), **which)
 
     def by_key(self, key: str) -> TaskQuerySet:
         """The current task of a key."""

@@ -57,16 +57,16 @@ def test_claim_order_is_priority_then_due_time_then_age() -> None:
 def test_a_lease_finds_the_task_it_holds_and_no_other() -> None:
     task = TaskFactory(running=True, attempt=2)
     TaskFactory(running=True, attempt=2)
-    assert list(Task.objects.leased(WORKER, task.pk, 2)) == [task]
-    assert not Task.objects.leased(WORKER, task.pk, 1).exists()
-    assert not Task.objects.leased("worker-2", task.pk, 2).exists()
-    assert not Task.objects.leased("Worker-1", task.pk, 2).exists()
+    assert list(Task.objects.leased(WORKER, 2, task.pk)) == [task]
+    assert not Task.objects.leased(WORKER, 1, task.pk).exists()
+    assert not Task.objects.leased("worker-2", 2, task.pk).exists()
+    assert not Task.objects.leased("Worker-1", 2, task.pk).exists()
 
 
 @pytest.mark.parametrize("state", ["expired", "succeeded", "failed", "canceled"])
 def test_a_lease_that_is_over_finds_nothing(state: str) -> None:
     task = TaskFactory(**{state: True}, worker_id=WORKER)
-    assert not Task.objects.leased(WORKER, task.pk, task.attempt).exists()
+    assert not Task.objects.leased(WORKER, task.attempt, task.pk).exists()
 
 
 def test_a_key_finds_its_current_task() -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import DatabaseError, connections, router, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import QuerySet
+from django.db.models import Case, Func, QuerySet, TextField, Value, When
+from django.db.models.functions import Cast
 from django.db.models.sql import UpdateQuery
 
 from ..models import Task
@@ -136,6 +137,22 @@ def update_returning(rows: QuerySet[Task], changes: dict[str, Any], fields: Sequ
         returned = cursor.fetchall()
     converters = compiler.get_converters([column.cached_col for column in columns])
     return [tuple(row) for row in compiler.apply_converters(returned, converters)]
+
+
+def each_its_own(using: str, field: str, values: Mapping[UUID, Any]) -> Any:
+    """What sets a JSON column of each of these rows to its own value, None to NULL, in one update."""
+    column: Any = Task._meta.get_field(field)
+    filled = {pk: value for pk, value in values.items() if value is not None}
+    if not filled:
+        return None
+    if connections[using].vendor == "postgresql":
+        # One parameter for all, however many they are.
+        values_by_id = Value({str(pk): value for pk, value in filled.items()}, output_field=column)
+        return Func(
+            values_by_id, Cast("id", TextField()), template="%(expressions)s", arg_joiner=" -> ", output_field=column
+        )
+    cases = [When(pk=pk, then=Value(value, output_field=column)) for pk, value in filled.items()]
+    return Case(*cases, default=None, output_field=column)
 
 
 def _can_return_updated_rows(connection: BaseDatabaseWrapper) -> bool:

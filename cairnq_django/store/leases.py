@@ -19,7 +19,7 @@ class Lease(NamedTuple):
 
     def rows(self, using: str) -> TaskQuerySet:
         """The task's row as long as this lease holds: the ownership check of every write of a worker."""
-        return Task.objects.using(using).leased(self.worker_id, self.task_id, self.attempt)
+        return Task.objects.using(using).leased(self.worker_id, self.attempt, self.task_id)
 
     def lost(self) -> LostLease:
         return LostLease(self.task_id, self.attempt)

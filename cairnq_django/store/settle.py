@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from ..errors import LostLease
 from ..models import Task
 from ..statuses import AttemptOutcome, TaskStatus
 from . import states
-from .engine import in_transaction
+from .engine import each_its_own, in_transaction, update_returning
 from .leases import Lease
 
 
@@ -26,6 +26,28 @@ def complete(using: str, lease: Lease, result: Any) -> TaskStatus:
     if lease.rows(using).filter(cancel_requested_at=None).update(**states.SUCCEEDED, result=result):
         return TaskStatus.SUCCEEDED
     return in_transaction(using, lambda: _cancel(using, lease))
+
+
+def complete_together(using: str, results: Mapping[Lease, Any]) -> set[Lease]:
+    """Settle one worker's attempts as succeeded, each with its result (plain JSON), and return those that were.
+
+    One that is to be canceled, whose lease is lost or whose row someone else has locked is left as it is, for
+    `complete()` to settle. One short transaction, a statement for all that are in their first attempt, in their second
+    and so on.
+    """
+    by_attempt: dict[int, dict[UUID, Any]] = {}
+    for lease, result in results.items():
+        by_attempt.setdefault(lease.attempt, {})[lease.task_id] = result
+    (worker_id,) = {lease.worker_id for lease in results}
+
+    def work() -> set[Lease]:
+        return {
+            Lease(task_id, worker_id, attempt)
+            for attempt, results_of_tasks in by_attempt.items()
+            for task_id in _complete_all(using, worker_id, attempt, results_of_tasks)
+        }
+
+    return in_transaction(using, work)
 
 
 def fail(using: str, lease: Lease, error: Envelope, *, retry_delay: float) -> TaskStatus:
@@ -64,6 +86,15 @@ def release(using: str, leases: Sequence[Lease]) -> Released:
         if status is not None:
             (released.queued if status == TaskStatus.QUEUED else released.ended).append(lease.task_id)
     return released
+
+
+def _complete_all(using: str, worker_id: str, attempt: int, results: Mapping[UUID, Any]) -> list[UUID]:
+    tasks = Task.objects.using(using)
+    held = tasks.leased(worker_id, attempt, *results).filter(cancel_requested_at=None)
+    # It never waits for a row while it holds others.
+    unlocked = tasks.filter(pk__in=held.select_for_update(skip_locked=True).values("pk"))
+    changes = {**states.SUCCEEDED, "result": each_its_own(using, "result", results)}
+    return [task_id for (task_id,) in update_returning(unlocked, changes, ["id"])]
 
 
 def _fail(using: str, lease: Lease, error: Envelope, retry_delay: float) -> TaskStatus:

@@ -140,6 +140,10 @@ class Attempt:
                 self._write(lambda: self._record(outcome))
                 self._note_settled()
 
+    def completed(self) -> None:
+        """The worker's loop has recorded, together with others, that the attempt succeeded."""
+        self._settled = True
+
     @contextmanager
     def atomic(self) -> Iterator[None]:
         """A transaction that commits if the attempt is settled in it by `settle_with_writes()`, as succeeded.

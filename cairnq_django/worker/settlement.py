@@ -10,17 +10,22 @@ from uuid import UUID
 
 from django.db import Error, InterfaceError, OperationalError, connections
 
-from .. import envelopes
+from .. import envelopes, notify
 from ..envelopes import Envelope
 from ..errors import LostLease, SerializationError
-from ..serialization import clean_text
+from ..notify import Channel
+from ..serialization import clean_text, dumped_size
 from ..store.engine import is_conflict
+from ..store.leases import Lease
+from ..store.settle import complete_together
 from .attempt import Attempt, Failure, Outcome, Success
 from .call import Call
 
 logger = logging.getLogger(__name__)
 
 SLICE = 0.1  # seconds that one run takes, and what its last attempt takes longer
+TOGETHER = 256  # successes that one statement records at the most
+TOGETHER_BYTES = 1_000_000  # of their results, before the last one
 MAX_TRIES = 10  # at a statement that a database which is otherwise well refuses
 
 
@@ -55,6 +60,7 @@ class Settlement:
         After a while it breaks off, so that large batches do not keep the loop from its other work.
         """
         self._database_is_away = False
+        self._complete_together()
         over = time.monotonic() + SLICE
         self.was_cut_short = False
         done: list[Call] = []
@@ -72,6 +78,31 @@ class Settlement:
         self.was_cut_short &= bool(left)
         self.calls = left
         return done
+
+    def _complete_together(self) -> None:
+        """Record most successes in one go. What is not done by that, for whatever reason, comes one by one."""
+        ends = [(call, attempt) for call in self.calls for attempt in call.outcomes]
+        batch: dict[Lease, Success] = {}
+        size = 0
+        for call, attempt in ends:
+            outcome = call.outcomes[attempt]
+            if isinstance(outcome, Success) and not attempt.settled and attempt not in self._refusals:
+                size += dumped_size(outcome.result)
+                batch[attempt.claim.lease] = outcome
+            if len(batch) == TOGETHER or size > TOGETHER_BYTES:
+                break
+        if len(batch) < 2:
+            return
+        try:
+            completed = complete_together(self._using, {lease: outcome.result for lease, outcome in batch.items()})
+        except Exception:
+            logger.debug("Successes are recorded one by one, since they could not be together", exc_info=True)
+            return
+        for call, attempt in ends:
+            if attempt.claim.lease in completed:
+                attempt.completed()
+                del call.outcomes[attempt]
+        notify.announce(self._using, Channel.ENDED, [str(lease.task_id) for lease in completed])
 
     def _settle(self, call: Call, attempt: Attempt) -> bool:
         """Whether this attempt is done with. What goes wrong with it never keeps the others from their turn."""

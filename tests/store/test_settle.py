@@ -14,8 +14,9 @@ from cairnq_django.models import Task, TaskAttempt
 from cairnq_django.statuses import AttemptOutcome, TaskStatus
 from cairnq_django.store import control, maintenance
 from cairnq_django.store.claim import Draw, claim
-from cairnq_django.store.settle import complete, fail, release
-from tests.factories import TaskFactory, an_error, in_turn, lease_of
+from cairnq_django.store.leases import Lease
+from cairnq_django.store.settle import complete, complete_together, fail, release
+from tests.factories import WORKER, TaskFactory, an_error, in_turn, lease_of
 from tests.helpers import eventually, in_threads
 from tests.store.sessions import (
     another_transaction,
@@ -29,8 +30,6 @@ from tests.store.sessions import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from cairnq_django.store.leases import Lease
 
 pytestmark = pytest.mark.django_db
 
@@ -277,3 +276,53 @@ def test_of_many_settlements_at_once_one_is_recorded(settle: str) -> None:
     outcomes = in_threads(6, try_to_settle)
     assert len([outcome for outcome in outcomes if outcome is not None]) == 1
     assert task.attempts.count() == (0 if settle == "complete" else 1)
+
+
+RESULTS: list[Any] = [None, 0, False, "", "text", 1.5, [], {}, [None], {"a": [1, {"b": None}]}, "null", "ä\\\"'"]
+
+
+def test_successes_are_recorded_together_each_with_its_own_result() -> None:
+    tasks = [TaskFactory(running=True, attempt=1 + n % 2) for n in range(len(RESULTS))]
+    leases = [lease_of(task) for task in tasks]
+
+    assert complete_together(DB, dict(zip(leases, RESULTS, strict=True))) == set(leases)
+
+    for task, result in zip(tasks, RESULTS, strict=True):
+        task.refresh()
+        assert (task.status, task.result, task.error) == ("succeeded", result, None)
+        assert type(task.result) is type(result)
+        assert task.lease_until is None
+        assert task.completed_at is not None
+
+
+def test_a_null_result_is_the_same_however_it_is_recorded() -> None:
+    alone, first, second = (TaskFactory(running=True) for _ in range(3))
+    complete(DB, lease_of(alone), None)
+    complete_together(DB, {lease_of(first): None, lease_of(second): {"a": None}})
+    assert Task.objects.filter(result__isnull=True).count() == 2
+
+
+def test_what_cannot_be_recorded_together_is_left_as_it_is() -> None:
+    well = TaskFactory(running=True)
+    left = {
+        "canceled": TaskFactory(cancel_requested=True),
+        "expired": TaskFactory(expired=True),
+        "ended": TaskFactory(succeeded=True),
+        "queued": TaskFactory(attempt=1, worker_id=WORKER),
+    }
+    moved_on = TaskFactory(running=True, attempt=2)
+    leases = [lease_of(task) for task in (well, *left.values())] + [Lease(moved_on.pk, WORKER, 1)]
+    before = [row(Task, pk=task.pk) for task in (*left.values(), moved_on)]
+
+    assert complete_together(DB, dict.fromkeys(leases, "done")) == {lease_of(well)}
+    assert [row(Task, pk=task.pk) for task in (*left.values(), moved_on)] == before
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+def test_a_row_that_someone_holds_keeps_no_other_from_being_recorded() -> None:
+    held, free = TaskFactory(running=True), TaskFactory(running=True)
+    with another_transaction(lambda: Task.objects.select_for_update().get(pk=held.pk)):
+        assert complete_together(DB, {lease_of(held): 1, lease_of(free): 2}) == {lease_of(free)}
+    assert held.refresh().is_running
+    assert free.refresh().result == 2
