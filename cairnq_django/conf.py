@@ -41,7 +41,7 @@ class Settings:
     lease: float = 30.0
     heartbeat_interval: float | None = None  # None: a third of the lease
     poll_interval: float = 1.0
-    claim_batch: int | None = None  # None: as many as the concurrency
+    claim_batch: int | None = None  # None: as there is room for
     resources: Mapping[str, int] = field(default_factory=dict)  # calls at a time that share each resource
     max_in_flight_bytes: int | None = None  # None: no limit
     retry_backoff: float = 1.0

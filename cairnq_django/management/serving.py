@@ -69,12 +69,13 @@ def banner(worker: Worker) -> str:
     options = worker.options
     connection = connections[task_database()]
     handlers = sorted(worker.registry, key=lambda definition: definition.name)
+    claim_batch = f", claiming up to {options.claim_batch} at once" if options.claim_batch is not None else ""
     lines = [
         f"cairnq-django {__version__} on Django {get_version()}, process {os.getpid()}",
         f"  database      {connection.alias}: {_product(connection)} {_shown_name(connection)}",
         f"  queues        {', '.join(options.queues)}",
         f"  handlers      {', '.join(f'{handler.name} ({handler.queue})' for handler in handlers)}",
-        f"  concurrency   {options.concurrency} calls, claiming up to {options.claim_batch} at once",
+        f"  concurrency   {options.concurrency} calls{claim_batch}",
         f"  lease         {options.lease:g} s, a heartbeat every {options.heartbeat_interval:g} s",
         f"  polling       every {options.poll_interval:g} s",
         f"  retries       after {options.retry_backoff:g} s, doubling up to {options.retry_backoff_max:g} s",

@@ -26,17 +26,23 @@ class AsyncHandlers:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stopped = False
+        self._starting = threading.Lock()  # guards _loop and _thread until they are there
 
     def start(self, main: Callable[[], Coroutine[Any, Any, None]], then: Callable[[], None]) -> AsyncCall:
         """Run `main()`, which must not raise but when cancelled, and `then` when it has ended."""
-        if self._loop is None:
-            loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._run, args=[loop], name="cairnq-async", daemon=True)
-            self._thread.start()
-            self._loop = loop
-        call = AsyncCall(self._loop, main, then)
-        self._loop.call_soon_threadsafe(call.start, context=Context())
+        loop = self._started_loop()
+        call = AsyncCall(loop, main, then)
+        loop.call_soon_threadsafe(call.start, context=Context())
         return call
+
+    def _started_loop(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._loop is None:
+                loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._run, args=[loop], name="cairnq-async", daemon=True)
+                self._thread.start()
+                self._loop = loop
+            return self._loop
 
     def close(self) -> None:
         """Cancel what still runs, and wait until the thread ended; a handler that does not end is left behind."""

@@ -21,6 +21,11 @@ class Group:
     concurrency: int | None = None  # calls at the same time
     resource: str | None = None  # whose ceiling its calls share
 
+    @property
+    def may_be_ahead(self) -> bool:
+        """Whether its tasks may be claimed before there is a slot for them: none has to wait for a ceiling."""
+        return (self.batch, self.concurrency, self.resource) == (1, None, None)
+
 
 def grouped(definitions: Iterable[TaskDef[Any, Any]], resources: Mapping[str, int]) -> list[Group]:
     """The groups of a worker's handlers, without those whose resource this worker has none of."""

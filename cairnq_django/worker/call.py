@@ -55,16 +55,24 @@ class Call:
         self.attempts = tuple(attempts)
         self.payload_bytes = sum(attempt.claim.payload_bytes for attempt in attempts)  # where they are measured
         self.max_run = max_run  # seconds
-        self.deadline = time.monotonic() + max_run if max_run is not None else None
+        self.deadline: float | None = None  # on the monotonic clock, once it has been started
         self.outcomes: dict[Attempt, Outcome] = {}  # after the end: what is to be recorded
+        self.seconds = 0.0  # after the end: how long its handler took
         self.stop: Callable[[], None] = lambda: None  # takes the call off its thread or loop, as far as that goes
         self._calling_side = calling_side
+        self._began = time.monotonic()
         self._concluding = threading.Lock()  # guards _concluded
         self._concluded = False
 
     def __str__(self) -> str:
         first, *others = self.attempts
         return f"{first} and {len(others)} more of its batch" if others else str(first)
+
+    def begin(self) -> None:
+        """It is being started: its time runs from here on."""
+        self._began = time.monotonic()
+        if self.max_run is not None:
+            self.deadline = self._began + self.max_run
 
     def run(self) -> None:
         """Run a sync handler to its end, whatever that is. Never raises."""
@@ -137,6 +145,7 @@ class Call:
             if self._concluded:
                 return False
             self._concluded = True
+        self.seconds = time.monotonic() - self._began
         self.outcomes = {attempt: attempt.decided or outcome for attempt, outcome in outcomes.items()}
         return True
 

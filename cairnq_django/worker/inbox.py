@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from queue import Empty, SimpleQueue
 
 from .call import Call
@@ -22,15 +23,24 @@ class Inbox:
         self.woken = True
         self._messages.put(None)
 
+    def nudge(self) -> None:
+        """Have the loop look around."""
+        self._messages.put(None)
+
     def stop(self) -> None:
         self.stopped = True
         self._messages.put(None)
 
-    def wait(self, timeout: float) -> list[Call]:
-        """Sleep until there is a message, or for `timeout` seconds, and return the calls that have ended."""
+    def wait(self, timeout: float, linger: float = 0.0) -> list[Call]:
+        """Sleep until there is a message, or for `timeout` seconds, and return the calls that have ended.
+
+        After the first message it sleeps for `linger` seconds more, unless it is told to stop.
+        """
         ended = []
         try:
             message = self._messages.get(timeout=max(0.0, timeout))
+            if linger and not self.stopped:
+                time.sleep(linger)
             while True:
                 if message is not None:
                     ended.append(message)

@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import socket
+import sys
 import time
 import uuid
 from collections import deque
@@ -35,8 +36,10 @@ from .connections import refresh
 from .context import CallingSide
 from .heartbeat import Heartbeat
 from .inbox import Inbox
+from .lookahead import AHEAD, Lookahead
 from .options import WorkerOptions, refuse_undeclared_resources
 from .settlement import Settlement
+from .slots import Slots
 from .sweeper import Sweeper
 from .threads import HandlerThreads
 
@@ -44,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_PAUSE = 0.25  # seconds before the next try at what the database failed
 MAX_RECOVERY_INTERVAL = 5.0  # seconds
+LINGER = 0.01  # seconds
 MAX_SLEEP = 60.0  # seconds
 REPEAT_INTERVAL = 60.0  # seconds before an error that goes on is told again
 
@@ -66,11 +70,13 @@ class Loop:
         self._inbox = inbox
         self._burst = burst
         self._using = task_database()
-        self._calls: set[Call] = set()  # running
+        self._calls: set[Call] = set()  # running, or claimed ahead and waiting for a slot
         self._hanging: set[Call] = set()  # ended for the worker, their handlers go on
         self._settlement = Settlement(self._using, self._report)
         self._threads = HandlerThreads()
         self._async_handlers = AsyncHandlers()
+        self._slots = Slots(options.concurrency, self._start)
+        self._lookahead = Lookahead(options.concurrency)
         self._heartbeat = Heartbeat(
             self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
         )
@@ -116,6 +122,7 @@ class Loop:
         refresh(self._using)
         self._end_overdue_calls()
         self._settle()
+        self._give_back_what_waits_too_long()
         if self._drain_deadline is not None:
             self._bound_the_drain(self._drain_deadline)
         elif self._inbox.stopped:
@@ -123,7 +130,7 @@ class Loop:
         else:
             self._claim_if_there_may_be_something()
         if not self._is_over():
-            self._take_in(self._inbox.wait(self._patience()))
+            self._take_in(self._inbox.wait(self._patience(), self._linger()))
 
     def _is_over(self) -> bool:
         return self._drain_deadline is not None and not self._calls and not len(self._settlement)
@@ -194,7 +201,9 @@ class Loop:
             self._inbox.woken = False
             # Workers that were started together do not poll together for ever.
             self._next_poll = now + self._options.poll_interval * random.uniform(0.9, 1.0)
+        began = time.monotonic()
         claimed = claims.claim(self._using, plan.draws, worker_id=self.worker_id, lease=self._options.lease)
+        self._lookahead.claimed(len(claimed), time.monotonic() - began)
         if self._reported.pop("claim", None):
             logger.info("claim works again")
         self._reported.clear()
@@ -221,7 +230,7 @@ class Loop:
         anew = self._looks_anew(now)
         groups = [group for group in self._groups if anew or (group in self._unfinished and not self._waits_for_bytes)]
         budget = Budget(
-            calls=min(options.concurrency - len(self._calls) - len(self._settlement), options.claim_batch),
+            calls=min(self._room(groups), options.claim_batch or sys.maxsize),
             resources=options.resources,
             running=[call.definition for call in (*self._calls, *self._hanging)],
             max_bytes=options.max_in_flight_bytes,
@@ -229,6 +238,16 @@ class Loop:
             is_idle=not self._calls,
         )
         return Plan(budget, groups, options.queues)
+
+    def _room(self, groups: list[Group]) -> int:
+        """How many calls there is room for: free slots and, if nothing else may want those, a little ahead of them."""
+        free = self._options.concurrency - len(self._calls) - len(self._settlement)
+        others = [group for group in {*groups, *self._unfinished} if not group.may_be_ahead]
+        if others or self._options.max_in_flight_bytes is not None:
+            return free
+        room = free + self._lookahead.calls
+        # While there is enough to do, not for a handful.
+        return room if free > 0 or 2 * room >= self._lookahead.calls else free
 
     def _group(self) -> None:
         """Group the names that there are; a handler may be registered at any time."""
@@ -253,7 +272,7 @@ class Loop:
         waiting = deque(self._in_batches(claimed))
         try:
             while waiting:
-                self._start(waiting[0], leased_at)
+                self._take_on(waiting[0], leased_at)
                 waiting.popleft()
         except Exception:
             # There may be no thread to be had.
@@ -276,7 +295,7 @@ class Loop:
         assert definition is not None
         return definition
 
-    def _start(self, batch: list[Claim], leased_at: float) -> None:
+    def _take_on(self, batch: list[Claim], leased_at: float) -> None:
         definition = self._definition(batch[0].name)
         attempts = [
             Attempt(
@@ -291,13 +310,42 @@ class Loop:
         ]
         max_run = definition.max_run if definition.max_run is not None else self._options.max_run
         call = Call(definition, attempts, _calling_side, max_run=max_run)
-        ended = partial(self._inbox.call_ended, call)
-        if definition.is_async:
+        self._calls.add(call)
+        self._heartbeat.add(attempts)
+        self._slots.add(call)
+
+    def _start(self, call: Call) -> None:
+        """For any thread."""
+        call.begin()
+        ended = partial(self._ended, call)
+        if call.definition.is_async:
             call.stop = self._async_handlers.start(call.run_async, ended).cancel
         else:
             call.stop = self._threads.start(call.run, ended).abandon
-        self._calls.add(call)
-        self._heartbeat.add(attempts)
+        if call.deadline is not None:
+            self._inbox.nudge()
+
+    def _ended(self, call: Call) -> None:
+        """For any thread."""
+        self._inbox.call_ended(call)
+        self._slots.leave(call)
+
+    def _give_back_what_waits_too_long(self) -> None:
+        if self._slots.waited() > 2 * AHEAD or (self._inbox.stopped and self._slots.ready):
+            self._lookahead.waited_too_long()
+            self._give_back(self._slots.take_back())
+
+    def _give_back(self, calls: list[Call]) -> int:
+        """Leave their tasks to other workers, the attempts not counted, and return how many are queued again."""
+        attempts = [attempt for call in calls for attempt in call.attempts]
+        self._calls.difference_update(calls)
+        self._heartbeat.remove(attempts)
+        # A handler's open transaction that has settled its task commits by itself, and locks its row until then.
+        leases = [attempt.claim.lease for attempt in attempts if not attempt.settled]
+        released = settle.release(self._using, leases)
+        self._announce_queued(attempt.claim.queue for attempt in attempts)
+        self._announce_ended(released.ended)
+        return len(released.queued)
 
     def _take_in(self, ended: list[Call]) -> None:
         for call in ended:
@@ -305,6 +353,7 @@ class Loop:
                 self._calls.remove(call)
                 self._settlement.add(call)
                 self._waits_for_bytes = False
+                self._lookahead.handled(call.seconds)
             elif call in self._hanging:
                 self._hanging.remove(call)
                 logger.info("The abandoned handler of %s has ended", call)
@@ -313,6 +362,8 @@ class Loop:
         """How many seconds there is nothing to do for, as far as can be known."""
         moments = [call.deadline for call in self._calls if call.deadline is not None]
         now = time.monotonic()
+        if self._slots.ready:
+            moments.append(now + AHEAD)
         if len(self._settlement):
             moments.append(now if self._settlement.was_cut_short else now + RETRY_PAUSE)
         if self._drain_deadline is not None:
@@ -328,6 +379,10 @@ class Loop:
                 moments.append(now + self._options.poll_interval)
         return max(0.0, min([*moments, now + MAX_SLEEP]) - now)
 
+    def _linger(self) -> float:
+        """How many seconds to wait for more after the first news: it costs less to see to it together."""
+        return LINGER if self._slots.ready else 0.0
+
     def _start_to_drain(self) -> None:
         timeout = self._options.drain_timeout
         self._drain_deadline = time.monotonic() + timeout if timeout is not None else float("inf")
@@ -342,16 +397,10 @@ class Loop:
         unfinished = [call for call in self._calls if call.abandon(None)]
         for call in unfinished:
             self._abandoned(call)
-        attempts = [attempt for call in unfinished for attempt in call.attempts]
-        self._heartbeat.remove(attempts)
-        # A handler's open transaction that has settled its task commits by itself, and locks its row until then.
-        attempts = [attempt for attempt in attempts if not attempt.settled]
         try:
-            released = settle.release(self._using, [attempt.claim.lease for attempt in attempts])
+            returned = self._give_back(unfinished)
             if unfinished:
-                logger.warning("%d unfinished tasks are given back to their queues", len(released.queued))
-            self._announce_queued(attempt.claim.queue for attempt in attempts)
-            self._announce_ended(released.ended)
+                logger.warning("%d unfinished tasks are given back to their queues", returned)
         except Exception as error:
             self._report("settle", error)
         self._settlement.drop()
@@ -359,6 +408,7 @@ class Loop:
     def _abandoned(self, call: Call) -> None:
         self._calls.remove(call)
         self._hanging.add(call)
+        self._slots.leave(call)
         self._waits_for_bytes = False
 
     def _wake_ups(self) -> Any:

@@ -21,7 +21,7 @@ class WorkerOptions:
     lease: float
     heartbeat_interval: float
     poll_interval: float
-    claim_batch: int  # calls that one claim takes tasks for, at the most
+    claim_batch: int | None  # calls that one claim takes tasks for, at the most
     resources: Mapping[str, int]  # calls at the same time that share each resource
     max_in_flight_bytes: int | None  # of the payloads of running calls
     retry_backoff: float
@@ -58,7 +58,7 @@ class WorkerOptions:
             lease=lease,
             heartbeat_interval=interval,
             poll_interval=seconds(option("poll_interval"), "poll_interval", minimum=SHORTEST),
-            claim_batch=concurrency if claim_batch is None else integer(claim_batch, "claim_batch", minimum=1),
+            claim_batch=integer(claim_batch, "claim_batch", minimum=1) if claim_batch is not None else None,
             # Those that are not given here are as they are declared there.
             resources={**settings.resources, **resources(given["resources"] or {}, "resources")},
             max_in_flight_bytes=integer(max_bytes, "max_in_flight_bytes", minimum=1) if max_bytes is not None else None,

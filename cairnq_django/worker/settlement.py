@@ -60,8 +60,9 @@ class Settlement:
         After a while it breaks off, so that large batches do not keep the loop from its other work.
         """
         self._database_is_away = False
-        self._complete_together()
         over = time.monotonic() + SLICE
+        while self._complete_together() and time.monotonic() < over:
+            pass
         self.was_cut_short = False
         done: list[Call] = []
         left: list[Call] = []
@@ -79,8 +80,8 @@ class Settlement:
         self.calls = left
         return done
 
-    def _complete_together(self) -> None:
-        """Record most successes in one go. What is not done by that, for whatever reason, comes one by one."""
+    def _complete_together(self) -> int:
+        """Record many successes in one go, and return how many. What that cannot do, for whatever reason, is left."""
         ends = [(call, attempt) for call in self.calls for attempt in call.outcomes]
         batch: dict[Lease, Success] = {}
         size = 0
@@ -92,17 +93,18 @@ class Settlement:
             if len(batch) == TOGETHER or size > TOGETHER_BYTES:
                 break
         if len(batch) < 2:
-            return
+            return 0
         try:
             completed = complete_together(self._using, {lease: outcome.result for lease, outcome in batch.items()})
         except Exception:
             logger.debug("Successes are recorded one by one, since they could not be together", exc_info=True)
-            return
+            return 0
         for call, attempt in ends:
             if attempt.claim.lease in completed:
                 attempt.completed()
                 del call.outcomes[attempt]
         notify.announce(self._using, Channel.ENDED, [str(lease.task_id) for lease in completed])
+        return len(completed)
 
     def _settle(self, call: Call, attempt: Attempt) -> bool:
         """Whether this attempt is done with. What goes wrong with it never keeps the others from their turn."""

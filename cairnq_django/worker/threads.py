@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
+from itertools import count
 from queue import SimpleQueue
 
 from django.db import connections
@@ -18,15 +19,14 @@ class HandlerThreads:
 
     def __init__(self) -> None:
         self._idle: deque[HandlerThread] = deque()  # appended to by the threads themselves
-        self._started = 0
+        self._numbers = count(1)
 
     def start(self, job: Job, then: Job) -> HandlerThread:
         """Run `job`, which must not raise, and `then` once its thread is free again."""
         try:
             thread = self._idle.pop()
         except IndexError:
-            self._started += 1
-            thread = HandlerThread(self._idle, name=f"cairnq-handler-{self._started}")
+            thread = HandlerThread(self._idle, name=f"cairnq-handler-{next(self._numbers)}")
             thread.start()
         thread.jobs.put((job, then))
         return thread

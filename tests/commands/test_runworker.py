@@ -56,7 +56,7 @@ def test_the_banner_says_what_starts() -> None:
     assert banner["database"].startswith(f"default: {connection.display_name} {connection.settings_dict['NAME']}")
     assert banner["queues"] == "default"
     assert "write_line (default)" in banner["handlers"].split(", ")
-    assert banner["concurrency"] == "8 calls, claiming up to 8 at once"
+    assert banner["concurrency"] == "8 calls"
     assert banner["lease"] == "30 s, a heartbeat every 10 s"
     assert banner["polling"] == "every 1 s"
     assert banner["retries"] == "after 1 s, doubling up to 30 s"
@@ -93,7 +93,7 @@ def test_what_is_not_given_comes_from_the_settings(settings: SettingsWrapper) ->
     settings.CAIRNQ = {"QUEUES": ["mail", "default"], "CONCURRENCY": 2, "LEASE": 60, "DRAIN_TIMEOUT": 5}
     banner = banner_of("--lease=45")
     assert banner["queues"] == "mail, default"
-    assert banner["concurrency"] == "2 calls, claiming up to 2 at once"
+    assert banner["concurrency"] == "2 calls"
     assert banner["lease"] == "45 s, a heartbeat every 15 s"
     assert banner["limits"] == "run without limit, drain 5 s"
 

@@ -24,7 +24,7 @@ def test_without_a_word_the_documented_defaults_hold() -> None:
         lease=30,
         heartbeat_interval=10,
         poll_interval=1,
-        claim_batch=8,
+        claim_batch=None,
         resources={},
         max_in_flight_bytes=None,
         retry_backoff=1,
@@ -103,8 +103,8 @@ def test_settings_that_are_wrong_are_refused() -> None:
         options()
 
 
-def test_it_claims_as_many_as_it_can_run_unless_told_otherwise() -> None:
-    assert options(concurrency=40).claim_batch == 40
+def test_a_claim_has_no_limit_of_its_own_unless_told_otherwise() -> None:
+    assert options(concurrency=40).claim_batch is None
     assert options(concurrency=40, claim_batch=100).claim_batch == 100
 
 

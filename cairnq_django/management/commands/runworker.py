@@ -64,7 +64,7 @@ class Command(BaseCommand):
             "--claim-batch",
             type=int,
             metavar="N",
-            help="Calls to claim tasks for at once, at the most (the concurrency).",
+            help="Calls to claim tasks for at once, at the most (no limit).",
         )
         option(
             "--resource",

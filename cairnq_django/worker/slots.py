@@ -1,0 +1,75 @@
+"""Who runs and who is next: so many calls at a time, and those that are claimed a little ahead of their turn."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from .call import Call
+
+logger = logging.getLogger(__name__)
+
+
+class Slots:
+    """Starts calls while there is a free slot. Whoever ends a call starts the next, without the loop."""
+
+    def __init__(self, size: int, start: Callable[[Call], None]) -> None:
+        self._start = start
+        self._size = size
+        self._lock = threading.Lock()  # guards the fields below
+        self._running: set[Call] = set()
+        self._ready: deque[tuple[float, Call]] = deque()  # since when, on the monotonic clock
+
+    @property
+    def ready(self) -> int:
+        """How many calls wait for a slot."""
+        return len(self._ready)
+
+    def waited(self) -> float:
+        """Seconds that the next call has been waiting for."""
+        with self._lock:
+            return time.monotonic() - self._ready[0][0] if self._ready else 0.0
+
+    def add(self, call: Call) -> None:
+        """Start the call, or let it wait for its turn. Raises what keeps it from being started."""
+        with self._lock:
+            self._ready.append((time.monotonic(), call))
+        self._fill()
+
+    def leave(self, call: Call) -> None:
+        """The call has ended, or is abandoned, and the next one may start. For any thread; never raises."""
+        with self._lock:
+            self._running.discard(call)
+        try:
+            self._fill()
+        except Exception:
+            # The loop finds it waiting for too long, and gives it back.
+            logger.exception("The next call could not be started")
+
+    def take_back(self) -> list[Call]:
+        """The calls that have not been started; they will not be."""
+        with self._lock:
+            calls = [call for _, call in self._ready]
+            self._ready.clear()
+            return calls
+
+    def _fill(self) -> None:
+        while (call := self._next()) is not None:
+            try:
+                self._start(call)
+            except BaseException:
+                with self._lock:
+                    self._running.discard(call)
+                    self._ready.appendleft((time.monotonic(), call))
+                raise
+
+    def _next(self) -> Call | None:
+        with self._lock:
+            if not self._ready or len(self._running) >= self._size:
+                return None
+            _, call = self._ready.popleft()
+            self._running.add(call)
+            return call
