@@ -96,7 +96,8 @@ def lease_expired(worker_id: str, attempt: int) -> Envelope:
         code="lease_expired",
         message=(
             f"Worker {clean_text(worker_id, _NAME_LIMIT)} stopped renewing the lease of attempt {attempt}. Most likely "
-            "its process was killed (out of memory?), it froze, or it lost the connection to the database"
+            "its process was killed (out of memory?), it froze, or it lost the connection to the database; on SQLite, "
+            "something may have held the write lock for longer than the lease"
         ),
         retryable=True,
         details={"worker_id": clean_text(worker_id, _NAME_LIMIT), "attempt": attempt},
@@ -133,6 +134,21 @@ def expired(moment: datetime) -> Envelope:
         message=f"The task expired at {moment.isoformat()}: no worker had started it by then",
         retryable=False,
         details={"expires_at": moment.isoformat()},
+    )
+
+
+def canceled_by_itself() -> Envelope:
+    """Return the envelope of an atomic attempt that asked for its own cancel and so rolled that back, too."""
+    return Envelope(
+        type=type_name(TaskCanceled),
+        code="canceled_by_itself",
+        message=(
+            "The handler, which is atomic, asked in its transaction for its own task to be canceled: with cancel(), or "
+            "by a submit with the task's own key and conflict='replace'. That would roll back all that it wrote, the "
+            "request included. Do it in transaction.on_commit(), or use another key"
+        ),
+        retryable=False,
+        details=None,
     )
 
 

@@ -56,7 +56,7 @@ class Snooze(CairnQError):
     """
     Raised by a handler to have its task again in `delay` (seconds or a `timedelta`), without spending the attempt.
 
-    A delay that is none, or negative, fails the attempt.
+    A tenth of a second is the shortest. What is no delay, or a negative one, fails the attempt.
     """
 
     def __init__(self, delay: float | timedelta) -> None:

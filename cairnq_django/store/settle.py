@@ -75,6 +75,21 @@ class Released(NamedTuple):
     ended: list[UUID]  # canceled
 
 
+def cancel_if_requested(using: str, lease: Lease, *, otherwise: Envelope) -> TaskStatus:
+    """Settle the attempt as canceled if that was requested, and as failed for good with `otherwise` if it was not.
+
+    One short transaction. Raises `LostLease`, having written nothing.
+    """
+
+    def work() -> TaskStatus:
+        task = _owned(using, lease)
+        if task is not None and task.cancel_requested:
+            return _write_canceled(using, lease, task, canceled_while_running())
+        return _fail(using, lease, otherwise, 0)
+
+    return in_transaction(using, work)
+
+
 def release(using: str, leases: Sequence[Lease]) -> Released:
     """Give unfinished tasks back to their queues at once, their attempts not counted, and return what became of them.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from .. import notify
+from .. import envelopes, notify
 from ..arguments import fraction
 from ..envelopes import Envelope
 from ..errors import CairnQError, LostLease
@@ -27,6 +27,7 @@ from .connections import on_a_sound_connection
 
 logger = logging.getLogger(__name__)
 
+SHORTEST_SNOOZE = 0.1  # seconds; a task that is snoozed over and over leaves the others their turn
 CANCEL_CHECK_INTERVAL = 0.5  # seconds that a "no" to `canceled()` stays good
 
 
@@ -51,7 +52,15 @@ class Snoozed:
     delay: float  # seconds
 
 
-Outcome = Success | Failure | Snoozed
+@dataclass(frozen=True)
+class CancelSeen:
+    """The task is to end as canceled, as an atomic handler's transaction saw that it was asked to; it is rolled back.
+
+    If the handler itself had asked for it there, that is rolled back with it, and the attempt has failed.
+    """
+
+
+Outcome = Success | Failure | Snoozed | CancelSeen
 
 
 class Attempt:
@@ -176,10 +185,12 @@ class Attempt:
             self.check_lease()
             if self._settled or self.decided is not None:
                 return
-            if isinstance(outcome, Success) and self._write(lambda: self._record(outcome)) == TaskStatus.SUCCEEDED:
+            if not isinstance(outcome, Success):
+                self.decided = outcome
+            elif self._write(lambda: self._record(outcome)) == TaskStatus.SUCCEEDED:
                 self._note_settled()
             else:
-                self.decided = outcome
+                self.decided = CancelSeen()
 
     def forget_what_rolled_back(self) -> None:
         """A settlement that rolled back never was. For the handler's thread, or after the handler's end."""
@@ -250,8 +261,14 @@ class Attempt:
         if isinstance(outcome, Success):
             status = settle.complete(self.using, lease, outcome.result)
         elif isinstance(outcome, Snoozed):
-            due_in = outcome.delay
+            due_in = max(outcome.delay, SHORTEST_SNOOZE)
             status = settle.snooze(self.using, lease, delay=due_in)
+            logger.info("%s is snoozed for %g s", self, due_in)
+        elif isinstance(outcome, CancelSeen):
+            error = envelopes.canceled_by_itself()
+            status = settle.cancel_if_requested(self.using, lease, otherwise=error)
+            if status != TaskStatus.CANCELED:
+                self._log(error, status, 0)
         else:
             due_in = self._retry_delay(lease.attempt)
             status = settle.fail(self.using, lease, outcome.error, retry_delay=due_in)

@@ -137,7 +137,7 @@ class TaskContext(_Context):
     def snooze(self, delay: Seconds) -> None:
         """Give the task back now, to be run again in `delay` (seconds or a `timedelta`), the attempt not spent.
 
-        As raising `Snooze(delay)`, which ends the handler, too.
+        As raising `Snooze(delay)`, which ends the handler, too. A tenth of a second is the shortest.
         """
         self._snooze(delay)
 

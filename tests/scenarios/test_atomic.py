@@ -168,9 +168,8 @@ def test_a_snooze_rolls_back(how: str) -> None:
             ctx.snooze(0)
 
     task = submit("work")
-    run(atomic(snooze_once))
-
-    assert get(task.pk).succeeded
+    with quick(atomic(snooze_once)).background():
+        assert ended(task).succeeded
     assert get(task.pk).attempt == 1
     assert count() == 1
 
@@ -385,6 +384,31 @@ def test_a_drain_does_not_wait_for_a_transaction_that_has_settled_its_task(go: t
     go.set()
     assert ended(task).result == "settled"
     assert count() == 1
+
+
+@pytest.mark.parametrize("how", ["cancel", "the family's", "replace"])
+@pytest.mark.parametrize("kind", [atomic, partly_atomic])
+def test_who_asks_for_its_own_cancel_fails_for_good_and_is_told_what_to_do(
+    kind: Callable[..., Registry], how: str
+) -> None:
+    def handle(ctx: TaskContext) -> None:
+        if how == "cancel":
+            cancel(ctx.task_id)
+        elif how == "the family's":
+            cancel(ctx.root_id, family=True)
+        else:
+            submit("work", key="nightly", conflict="replace", delay=3600)
+        ctx.succeed("never recorded")
+
+    task = submit("work", key="nightly")
+    run(kind(handle))
+
+    task.refresh()
+    assert (task.status, task.result) == ("failed", None)
+    assert task.error["code"] == "canceled_by_itself"
+    assert "Do it in transaction.on_commit(), or use another key" in task.error["message"]
+    assert attempts(task) == [(1, "failed", "canceled_by_itself")]
+    assert count() == 0
 
 
 def test_children_that_it_submits_exist_only_if_it_succeeds() -> None:

@@ -24,7 +24,18 @@ from cairnq_django import (
 from cairnq_django.models import TaskAttempt
 from cairnq_django.worker import settlement
 from tests.helpers import eventually
-from tests.workers import attempts, database_refusing, expire, quick, reports, run, running, runs_workers, wait_for
+from tests.workers import (
+    attempts,
+    database_refusing,
+    ended,
+    expire,
+    quick,
+    reports,
+    run,
+    running,
+    runs_workers,
+    wait_for,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,10 +170,9 @@ def test_a_snooze_gives_all_of_them_back(kind: str) -> None:
             raise Snooze(0)
 
     tasks = submitted(1, 2)
-    run(batching(kind, handle))
-
-    assert calls == [2, 2]
-    assert [get(task.pk).attempt for task in tasks] == [1, 1]
+    with quick(batching(kind, handle)).background():
+        assert [ended(task).attempt for task in tasks] == [1, 1]
+    assert calls[0] == 2
 
 
 def test_each_item_may_end_in_its_own_way() -> None:
@@ -179,7 +189,8 @@ def test_each_item_may_end_in_its_own_way() -> None:
         return {item.task_id: {1, 2} if item.payload == "unserializable" else "returned" for item in items}
 
     tasks = submitted("succeed", "fail", "retry", "snooze", "return", "unserializable")
-    run(batching("sync", handle))
+    with quick(batching("sync", handle)).background():
+        eventually(lambda: not Task.objects.live().exists(), 20)
 
     assert states(tasks) == [
         ("succeeded", "early"),

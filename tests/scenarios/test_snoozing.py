@@ -57,9 +57,9 @@ def snoozing(how: str, times: int, delay: Any = 0) -> Registry:
 @HOW
 def test_a_task_that_is_snoozed_five_times_succeeds_in_its_first_attempt(how: str) -> None:
     task = submit("work", max_attempts=1)
-    run(snoozing(how, 5))
+    with quick(snoozing(how, 5)).background():
+        task = ended(task)
 
-    task.refresh()
     assert task.succeeded
     assert task.result == [1] * 6
     assert task.attempt == 1
@@ -97,10 +97,28 @@ def test_a_snooze_after_a_failure_does_not_count_either(how: str) -> None:
         return ctx.attempt
 
     task = submit(work)
-    run(registry)
-
-    assert get(task.pk).result == 2
+    with quick(registry).background():
+        assert ended(task).result == 2
     assert attempts(task) == [(1, "retried", "unexpected_exception")]
+
+
+def test_a_task_that_is_snoozed_over_and_over_leaves_the_others_their_turn() -> None:
+    registry = Registry()
+
+    @registry.task
+    def restless(ctx: TaskContext, payload: Any) -> None:
+        raise Snooze(0)
+
+    @registry.task
+    def other(ctx: TaskContext, payload: Any) -> None: ...
+
+    task = submit("restless")
+    with quick(registry, concurrency=1).background():
+        eventually(lambda: get(task.pk).run_at > task.run_at, 20)
+        assert ended(submit("other")).succeeded
+        eventually(lambda: get(task.pk).is_queued, 20)
+    # The shortest snooze is a tenth of a second.
+    assert get(task.pk).run_at - get(task.pk).updated_at >= timedelta(seconds=0.09)
 
 
 def test_a_cancel_that_was_asked_for_wins_over_a_snooze(go: threading.Event) -> None:
