@@ -122,6 +122,27 @@ def check_atomic_handlers(app_configs: Sequence[AppConfig] | None, **kwargs: Any
     return messages
 
 
+@register(TAG)
+def check_resources(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """W005: a handler of a resource that the settings do not declare."""
+    raw = getattr(settings, conf.SETTING, {})
+    if conf.problems(raw):
+        return []
+    declared = conf.get_settings().resources
+    return [
+        Warning(
+            f"Task {definition.name!r} draws on the resource {definition.resource!r}, which CAIRNQ['RESOURCES'] does "
+            "not declare.",
+            hint=f"Declare it there, {{{definition.resource!r}: 1}}, or start each worker with --resource "
+            f"{definition.resource}=1; 0 means that a worker runs none of its tasks.",
+            obj=definition.name,
+            id="cairnq_django.W005",
+        )
+        for definition in default_registry
+        if definition.resource is not None and definition.resource not in declared
+    ]
+
+
 def _queue_connection() -> BaseDatabaseWrapper:
     return connections[router.db_for_write(apps.get_model("cairnq_django", "Task"))]
 

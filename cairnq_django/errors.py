@@ -213,6 +213,8 @@ def _stuck_in(task: Task, elapsed: str) -> str:
         return (
             f"is still queued {elapsed}: {waiting}, due at {task.run_at.isoformat()} (queue {task.queue!r}, {attempt})"
         )
+    if task.expires_at is not None and task.expires_at <= timezone.now():
+        return f"is still queued {elapsed}: it expired at {task.expires_at.isoformat()}, and no worker has ended it yet"
     unclaimed = "no worker claimed its retry" if task.attempt else "no worker claimed it"
     return (
         f"is still queued {elapsed}: {unclaimed} (queue {task.queue!r}, {attempt}); is a worker running that serves "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -83,6 +83,9 @@ class TaskDef(Generic[P, R]):
             handler = handler.func
         call_of_object = getattr(type(handler), "__call__", None)  # noqa: B004 - it is looked at, not tested for
         return iscoroutinefunction(handler) or iscoroutinefunction(call_of_object)
+
+
+_OPTIONS = {option.name for option in fields(TaskDef)} - {"name", "handler"}
 
 
 class Registry:
@@ -165,6 +168,8 @@ class Registry:
         not take `(ctx, payload)`, or the list if there is a `batch`, and for options beside a `TaskDef`, which holds
         its own.
         """
+        if unknown := sorted(options.keys() - _OPTIONS):
+            raise TypeError(f"@task has no option {unknown[0]!r}; its options are {', '.join(sorted(_OPTIONS))}")
         if isinstance(what, TaskDef):
             if options:
                 raise TypeError(f"Task {what.name!r} is defined by its TaskDef; set {', '.join(sorted(options))} there")

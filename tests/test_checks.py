@@ -10,7 +10,7 @@ import pytest
 from django.core.checks import CheckMessage, run_checks
 from django.db import ConnectionHandler
 
-from cairnq_django import checks
+from cairnq_django import Registry, checks
 
 SQLITE = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
 GOOD_OPTIONS = {"transaction_mode": "IMMEDIATE", "init_command": "PRAGMA journal_mode=WAL;"}
@@ -179,6 +179,24 @@ class OtherwiseRouted:
 
     def db_for_write(self, model: Any, **hints: Any) -> str:
         return "default" if model._meta.app_label == "cairnq_django" else "dedicated"
+
+
+class TestResources:
+    def test_that_are_not_declared_are_warned_about(self, monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+        registry = Registry()
+        registry.task("render", resource="gpu")(lambda ctx, payload: None)
+        registry.task("write", resource="disk")(lambda ctx, payload: None)
+        monkeypatch.setattr(checks, "default_registry", registry)
+
+        settings.CAIRNQ = {"RESOURCES": {"disk": 1}}
+        (message,) = checks.check_resources(None)
+        assert (message.id, message.obj) == ("cairnq_django.W005", "render")
+        assert "--resource gpu=1" in str(message.hint)
+
+        settings.CAIRNQ = {"RESOURCES": {"disk": 1, "gpu": 0}}
+        assert checks.check_resources(None) == []
+        settings.CAIRNQ = {"RESOURCES": 7}
+        assert checks.check_resources(None) == [], "that is said already"
 
 
 class TestAtomicHandlers:

@@ -38,7 +38,16 @@ ENVELOPE = {
 
 
 def a_task(**fields: object) -> Task:
-    return Task(**{"id": TASK_ID, "name": "send_receipt", "queue": "mail", "run_at": timezone.now(), **fields})
+    return Task(
+        **{
+            "id": TASK_ID,
+            "name": "send_receipt",
+            "queue": "mail",
+            "run_at": timezone.now(),
+            "expires_at": None,
+            **fields,
+        }
+    )
 
 
 def every_error() -> list[CairnQError]:
@@ -197,6 +206,10 @@ class TestTaskTimeout:
         error = TaskTimeout(task, 5)
         assert isinstance(error, TimeoutError)
         assert (error.task, error.task_id, error.timeout) == (task, TASK_ID, 5)
+
+    def test_says_that_the_task_expired_and_nobody_ended_it(self) -> None:
+        task = a_task(attempt=0, expires_at=timezone.now() - timedelta(seconds=3))
+        assert "is still queued after 5 s: it expired at" in str(TaskTimeout(task, 5))
 
     def test_says_that_no_worker_claimed_the_task(self) -> None:
         assert str(TaskTimeout(a_task(attempt=0, max_attempts=3), 5)) == (

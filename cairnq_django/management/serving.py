@@ -37,6 +37,8 @@ def serve(out: OutputWrapper, *, burst: bool, autoreload: bool, **options: Any) 
         status = run_with_reloader(worker, on_start=say)
     else:
         say()
+        # This thread only waits from here on.
+        connections.close_all()
         worker.serve(burst=burst)
         status = 1 if worker.worn_out else 0
     _end_process(worker, status)

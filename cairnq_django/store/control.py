@@ -79,6 +79,12 @@ def progress(using: str, lease: Lease, *, value: float | None, message: str | No
         raise lease.lost()
 
 
+def keep(using: str, lease: Lease, *, seconds: float) -> None:
+    """Extend a lease that may have run out, in a transaction that kept everyone from taking the task meanwhile."""
+    rows = Task.objects.using(using).running().filter(pk=lease.task_id, worker_id=lease.worker_id)
+    rows.filter(attempt=lease.attempt).update(lease_until=after(seconds))
+
+
 def cancel_requested(using: str, lease: Lease) -> bool:
     """Whether someone asked this attempt to stop. Raises `LostLease`."""
     found = lease.rows(using).values_list("cancel_requested_at").first()

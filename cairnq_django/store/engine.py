@@ -60,6 +60,12 @@ def in_open_transaction(using: str) -> bool:
     return connections[using].in_atomic_block
 
 
+def holds_the_only_write_lock(using: str) -> bool:
+    """Whether nobody else can write until this thread's open transaction ends: on SQLite, it began with that lock."""
+    connection = connections[using]
+    return connection.vendor == "sqlite" and connection.in_atomic_block
+
+
 def may_hold_locks(using: str) -> bool:
     """Whether a transaction is open, or may be: with autocommit off, nobody tells where one begins."""
     connection = connections[using]

@@ -14,6 +14,8 @@ from .engine import in_transaction, note_written, returns_inserted_rows
 
 BATCH_SIZE = 1000
 
+_FILLED_IN = ("run_at", "expires_at", "created_at", "updated_at")  # by the database
+
 
 class Conflict(str, Enum):
     """What a submit does where its key has a task already."""
@@ -89,11 +91,8 @@ def _insert(using: str, tasks: Sequence[Task]) -> list[Task]:
     inserted = list(tasks)
     note_written(using, [task.pk for task in inserted])
     if not returns_inserted_rows(using):
-        # The database filled in the times.
-        stored = (
-            Task.objects.using(using).only("run_at", "created_at", "updated_at").in_bulk([task.pk for task in tasks])
-        )
+        stored = Task.objects.using(using).only(*_FILLED_IN).in_bulk([task.pk for task in tasks])
         for task in inserted:
-            for field in ("run_at", "created_at", "updated_at"):
+            for field in _FILLED_IN:
                 setattr(task, field, getattr(stored[task.pk], field))
     return inserted

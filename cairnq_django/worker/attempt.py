@@ -22,7 +22,7 @@ from ..serialization import clean_text
 from ..statuses import TERMINAL, TaskStatus
 from ..store import control, settle
 from ..store.claim import Claim
-from ..store.engine import in_open_transaction
+from ..store.engine import holds_the_only_write_lock, in_open_transaction
 from .connections import on_a_sound_connection
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,7 @@ class Attempt:
         self._settled = False
         self._uncommitted = False
         self._in_atomic = False
+        self._cannot_expire = False  # nobody can take the task, nor renew its lease, before the transaction ends
         self._committed_atomic = False  # the latest transaction that atomic() began
 
     def __str__(self) -> str:
@@ -116,7 +117,7 @@ class Attempt:
     @property
     def expired(self) -> bool:
         """Whether the lease's time is up on our own clock."""
-        return time.monotonic() >= self._valid_until
+        return time.monotonic() >= self._valid_until and not self._cannot_expire
 
     @property
     def needs_its_lease(self) -> bool:
@@ -166,10 +167,11 @@ class Attempt:
             with transaction.atomic(using=self.using, durable=True):
                 # The first of all hooks: one that raises keeps those behind it from running.
                 transaction.on_commit(self._note_atomic_commit, using=self.using)
+                self._cannot_expire = holds_the_only_write_lock(self.using)
                 yield
                 self._end_atomic()
         finally:
-            self._in_atomic = False
+            self._in_atomic = self._cannot_expire = False
 
     def settle_with_writes(self, outcome: Outcome) -> None:
         """Record, in the transaction that `atomic()` began, that the attempt succeeded.
@@ -185,6 +187,9 @@ class Attempt:
             self.check_lease()
             if self._settled or self.decided is not None:
                 return
+            if self._cannot_expire:
+                control.keep(self.using, self.claim.lease, seconds=self._lease)
+                self.renewed(time.monotonic())
             if not isinstance(outcome, Success):
                 self.decided = outcome
             elif self._write(lambda: self._record(outcome)) == TaskStatus.SUCCEEDED:

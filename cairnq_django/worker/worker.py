@@ -15,6 +15,8 @@ from .loop import Loop
 from .options import WorkerOptions, refuse_undeclared_resources
 from .shutdown import stopping_on_signals
 
+HEARING = 1.0  # seconds; signals end a wait by themselves, but not on every platform
+
 
 class Worker:
     """Claims tasks of a registry's handlers from `queues`, runs them and records how they ended.
@@ -77,9 +79,13 @@ class Worker:
             self._run(burst)
 
     def serve(self, *, burst: bool = False) -> None:
-        """`run()`, stopped by the first SIGINT or SIGTERM; a second one kills. In a process's main thread only."""
-        with stopping_on_signals(self.stop):
-            self.run(burst=burst)
+        """`run()`, stopped by the first SIGINT or SIGTERM; a second one kills. In a process's main thread only.
+
+        The main thread waits for signals: one that waits for a lock of SQLite's would not hear them.
+        """
+        with stopping_on_signals(self.stop), self._in_a_thread(burst=burst) as thread:
+            while thread.is_alive():
+                thread.join(HEARING)
 
     @contextmanager
     def background(self) -> Iterator[Worker]:
@@ -87,21 +93,28 @@ class Worker:
 
         Raises on leaving what `run()` raised, and `RuntimeError` if it is running already.
         """
-        failures: list[BaseException] = []
-        thread = threading.Thread(target=self._run_in_thread, args=[failures], name="cairnq-worker", daemon=True)
-        with self._alone():
-            thread.start()
+        with self._in_a_thread(burst=False):
             try:
                 yield self
             finally:
                 self.stop()
-                thread.join()
-        if failures:
-            raise failures[0]
 
     def stop(self) -> None:
         """Claim no more, and end when the running calls have. Safe in a signal handler and from any thread."""
         self._inbox.stop()
+
+    @contextmanager
+    def _in_a_thread(self, *, burst: bool) -> Iterator[threading.Thread]:
+        failures: list[BaseException] = []
+        thread = threading.Thread(target=self._run_in_thread, args=[burst, failures], name="cairnq-worker", daemon=True)
+        with self._alone():
+            thread.start()
+            try:
+                yield thread
+            finally:
+                thread.join()
+        if failures:
+            raise failures[0]
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -120,9 +133,9 @@ class Worker:
         loop.run()
         self.hanging, self.worn_out = loop.hanging_calls, loop.worn_out
 
-    def _run_in_thread(self, failures: list[BaseException]) -> None:
+    def _run_in_thread(self, burst: bool, failures: list[BaseException]) -> None:
         try:
-            self._run(burst=False)
+            self._run(burst)
         except BaseException as error:
             failures.append(error)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -409,6 +410,22 @@ def test_who_asks_for_its_own_cancel_fails_for_good_and_is_told_what_to_do(
     assert "Do it in transaction.on_commit(), or use another key" in task.error["message"]
     assert attempts(task) == [(1, "failed", "canceled_by_itself")]
     assert count() == 0
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="elsewhere the heartbeat writes beside the transaction")
+@pytest.mark.parametrize("kind", [atomic, partly_atomic])
+def test_who_holds_the_only_write_lock_keeps_its_lease(kind: Callable[..., Registry]) -> None:
+    def handle(ctx: TaskContext) -> None:
+        # Its lease is over, and nobody could renew it or take the task.
+        eventually(lambda: ctx._attempt._valid_until < time.monotonic())
+        assert not ctx.lost_lease
+        ctx.succeed("done")
+
+    task = submit("work", max_attempts=1)
+    run(kind(handle), lease=0.3)
+
+    assert get(task.pk).result == "done"
+    assert count() == 1
 
 
 def test_children_that_it_submits_exist_only_if_it_succeeds() -> None:
