@@ -60,10 +60,13 @@ def in_open_transaction(using: str) -> bool:
     return connections[using].in_atomic_block
 
 
+def has_one_write_lock(using: str) -> bool:
+    return connections[using].vendor == "sqlite"
+
+
 def holds_the_only_write_lock(using: str) -> bool:
-    """Whether nobody else can write until this thread's open transaction ends: on SQLite, it began with that lock."""
-    connection = connections[using]
-    return connection.vendor == "sqlite" and connection.in_atomic_block
+    """Whether nobody else can write until this thread's open transaction ends, since it began with that lock."""
+    return has_one_write_lock(using) and connections[using].in_atomic_block
 
 
 def may_hold_locks(using: str) -> bool:

@@ -12,14 +12,18 @@ _SHORTEST = 1e-5  # seconds; no handler takes less
 class Lookahead:
     """Learns from how long handlers and claims take. Nothing is claimed ahead before that is known."""
 
-    def __init__(self, concurrency: int) -> None:
+    def __init__(self, concurrency: int, *, longest: float = AHEAD) -> None:
+        """`longest` is how many seconds handlers may take, on average, for anything to be claimed ahead."""
         self._concurrency = concurrency
+        self._longest = longest
         self._pace = float("inf")  # seconds that a handler takes, on average
         self._window = concurrency  # calls; what a claim takes to read and write is not known before
 
     @property
     def calls(self) -> int:
         """How many calls may wait for a slot: no more than all handlers together get through in `AHEAD` seconds."""
+        if self._pace > self._longest:
+            return 0
         return min(self._window, int(self._concurrency * AHEAD / max(self._pace, _SHORTEST)))
 
     def handled(self, seconds: float) -> None:

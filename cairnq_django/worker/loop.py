@@ -27,7 +27,7 @@ from ..store import claim as claims
 from ..store import maintenance, settle
 from ..store import stats as read_model
 from ..store.claim import Claim
-from ..store.engine import json_depth, task_database
+from ..store.engine import has_one_write_lock, json_depth, task_database
 from .aio import AsyncHandlers
 from .attempt import Attempt
 from .budgets import Budget, Group, Plan, grouped
@@ -48,6 +48,7 @@ logger = logging.getLogger(__name__)
 RETRY_PAUSE = 0.25  # seconds before the next try at what the database failed
 MAX_RECOVERY_INTERVAL = 5.0  # seconds
 LINGER = 0.01  # seconds
+SHORTEST_WRITE = 0.001  # seconds; a handler that takes less, on average, does not write
 MAX_SLEEP = 60.0  # seconds
 REPEAT_INTERVAL = 60.0  # seconds before an error that goes on is told again
 
@@ -76,7 +77,9 @@ class Loop:
         self._threads = HandlerThreads()
         self._async_handlers = AsyncHandlers()
         self._slots = Slots(options.concurrency, self._start)
-        self._lookahead = Lookahead(options.concurrency)
+        # With one write lock for all, handlers that write would never leave it to the loop.
+        longest = SHORTEST_WRITE if has_one_write_lock(self._using) else AHEAD
+        self._lookahead = Lookahead(options.concurrency, longest=longest)
         self._heartbeat = Heartbeat(
             self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
         )

@@ -60,3 +60,12 @@ def test_after_a_wait_that_was_too_long_it_begins_anew() -> None:
     lookahead = learned(0.0)
     lookahead.waited_too_long()
     assert lookahead.calls <= 8
+
+
+def test_where_writing_takes_the_only_lock_it_is_for_handlers_that_do_not_write() -> None:
+    lookahead = Lookahead(8, longest=0.001)
+    lookahead.handled(0.0005)
+    assert lookahead.calls == 8
+    for _ in range(20):
+        lookahead.handled(0.002)
+    assert lookahead.calls == 0
