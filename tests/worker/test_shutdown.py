@@ -10,6 +10,7 @@ import pytest
 
 from cairnq_django import Registry, TaskContext, get, submit
 from cairnq_django.worker.shutdown import STOP_SIGNALS, stopping_on_signals
+from tests.helpers import eventually
 from tests.workers import quick, runs_workers
 
 if TYPE_CHECKING:
@@ -63,10 +64,12 @@ def test_a_worker_that_serves_lets_its_tasks_end_and_returns(number: int) -> Non
     @registry.task
     def signal_and_go_on(ctx: TaskContext, payload: Any) -> str:
         os.kill(os.getpid(), number)
+        eventually(lambda: worker._inbox.stopped)
         return "to the end"
 
+    worker = quick(registry, concurrency=1)
     first, second = submit(signal_and_go_on), submit(signal_and_go_on)
-    quick(registry, concurrency=1).serve()
+    worker.serve()
     assert get(first.pk).result == "to the end"
     assert get(second.pk).is_queued
     assert dispositions() == [mine, mine]
