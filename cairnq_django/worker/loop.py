@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import socket
-import sys
 import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial
-from heapq import heappop, heappush
 from typing import Any
 from uuid import UUID
 
@@ -28,16 +25,17 @@ from ..store import maintenance, settle
 from ..store import stats as read_model
 from ..store.claim import Claim
 from ..store.engine import has_one_write_lock, json_depth, task_database
+from .agenda import Agenda, Load
 from .aio import AsyncHandlers
 from .attempt import Attempt
-from .budgets import Budget, Group, Plan, grouped
+from .budgets import Plan
 from .call import Call
 from .connections import refresh
 from .context import CallingSide
 from .heartbeat import Heartbeat
 from .inbox import Inbox
 from .lookahead import AHEAD, Lookahead
-from .options import WorkerOptions, refuse_undeclared_resources
+from .options import WorkerOptions
 from .settlement import Settlement
 from .slots import Slots
 from .sweeper import Sweeper
@@ -80,17 +78,12 @@ class Loop:
         # With one write lock for all, handlers that write would never leave it to the loop.
         longest = SHORTEST_WRITE if has_one_write_lock(self._using) else AHEAD
         self._lookahead = Lookahead(options.concurrency, longest=longest)
+        self._agenda = Agenda(options, registry, self._lookahead)
         self._heartbeat = Heartbeat(
             self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
         )
         self._sweeper = Sweeper(self._using, options.retention, worker_id=self.worker_id, report=self._report)
         self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
-        self._names: tuple[str, ...] | None = None  # that are in the groups
-        self._groups: deque[Group] = deque()  # the first one draws first
-        self._unfinished: set[Group] = set()  # those that may have more than was drawn
-        self._waits_for_bytes = False  # the next payload does not fit beside those of the running calls
-        self._next_poll = 0.0
-        self._retries: list[float] = []  # a heap: when those that this run left to do fall due
         self._next_recovery = 0.0
         self._drain_deadline: float | None = None  # None: not draining
         # Each phase's latest error and when it was told, since the database last answered; any thread reports.
@@ -143,11 +136,10 @@ class Loop:
         for call in settled:
             self._heartbeat.remove(call.attempts)
             for due_in in [attempt.due_in for attempt in call.attempts if attempt.due_in is not None]:
-                heappush(self._retries, time.monotonic() + due_in)
-                self._next_poll = min(self._next_poll, self._retries[0])
+                self._agenda.falls_due(time.monotonic() + due_in)
         if self._burst and settled and not self._calls:
             # That may have been all; a burst does not wait for the next poll to see it.
-            self._next_poll = time.monotonic()
+            self._agenda.look_at(time.monotonic())
 
     def _end_overdue_calls(self) -> None:
         now = time.monotonic()
@@ -171,9 +163,8 @@ class Loop:
             self._claim()
         except Exception as error:
             self._report("claim", error)
-            self._unfinished.clear()
             self._inbox.woken = False
-            self._next_poll = time.monotonic() + RETRY_PAUSE
+            self._agenda.failed(time.monotonic() + RETRY_PAUSE)
 
     def _recover(self) -> None:
         now = time.monotonic()
@@ -193,93 +184,46 @@ class Loop:
 
     def _claim(self) -> None:
         now = time.monotonic()
-        plan = self._plan(now)
+        plan = self._agenda.plan(now, self._load(), woken=self._inbox.woken)
         claimed = self._draw(plan, now) if plan else []
         self._start_all(claimed, leased_at=now)
         if self._burst and not claimed and not self._calls and not len(self._settlement) and not self._may_be_left():
             self._inbox.stop()
 
     def _draw(self, plan: Plan, now: float) -> list[Claim]:
-        if self._looks_anew(now):
+        if self._agenda.looks_anew(now, woken=self._inbox.woken):
             self._inbox.woken = False
-            # Workers that were started together do not poll together for ever.
-            self._next_poll = now + self._options.poll_interval * random.uniform(0.9, 1.0)
+            self._agenda.begin_to_look_anew(now)
         began = time.monotonic()
         claimed = claims.claim(self._using, plan.draws, worker_id=self.worker_id, lease=self._options.lease)
         self._lookahead.claimed(len(claimed), time.monotonic() - began)
         if self._reported.pop("claim", None):
             logger.info("claim works again")
         self._reported.clear()
-        self._unfinished.difference_update(plan.groups)
-        self._unfinished.update(plan.unfinished)
-        self._waits_for_bytes = plan.held_up is not None
-        if plan.held_up is not None:
-            self._groups.rotate(-self._groups.index(plan.held_up))
-        else:
-            self._groups.rotate(-1)
-        while self._retries and self._retries[0] <= now:
-            heappop(self._retries)
-        self._next_poll = min([self._next_poll, *self._retries[:1]])
+        self._agenda.drawn(plan, now)
         return claimed
 
-    def _looks_anew(self, now: float) -> bool:
-        """Whether it is time to ask for all groups, also for those that had no more when they were last asked."""
-        return now >= self._next_poll or (self._inbox.woken and not self._waits_for_bytes)
-
-    def _plan(self, now: float) -> Plan:
-        """What can be claimed at `now`."""
-        self._group()
-        options = self._options
-        anew = self._looks_anew(now)
-        groups = [group for group in self._groups if anew or (group in self._unfinished and not self._waits_for_bytes)]
-        budget = Budget(
-            calls=min(self._room(groups), options.claim_batch or sys.maxsize),
-            resources=options.resources,
+    def _load(self) -> Load:
+        measured = {*self._calls, *self._hanging, *self._settlement.calls}
+        return Load(
+            calls=len(self._calls) + len(self._settlement),
             running=[call.definition for call in (*self._calls, *self._hanging)],
-            max_bytes=options.max_in_flight_bytes,
-            bytes_in_flight=sum(call.payload_bytes for call in {*self._calls, *self._hanging, *self._settlement.calls}),
+            bytes_in_flight=sum(call.payload_bytes for call in measured),
             is_idle=not self._calls,
         )
-        return Plan(budget, groups, options.queues)
-
-    def _room(self, groups: list[Group]) -> int:
-        """How many calls there is room for: free slots and, if nothing else may want those, a little ahead of them."""
-        free = self._options.concurrency - len(self._calls) - len(self._settlement)
-        others = [group for group in {*groups, *self._unfinished} if not group.may_be_ahead]
-        if others or self._options.max_in_flight_bytes is not None:
-            return free
-        room = free + self._lookahead.calls
-        # While there is enough to do, not for a handful.
-        return room if free > 0 or 2 * room >= self._lookahead.calls else free
-
-    def _group(self) -> None:
-        """Group the names that there are; a handler may be registered at any time."""
-        names = self._registry.names
-        if names == self._names:
-            return
-        definitions = [self._definition(name) for name in names]
-        for definition in definitions:
-            try:
-                refuse_undeclared_resources(self._options.resources, [definition])
-            except ValueError as error:
-                logger.error("%s", error)
-        self._groups = deque(grouped(definitions, self._options.resources))
-        self._unfinished = set(self._groups)
-        self._names = names
 
     def _may_be_left(self) -> bool:
-        names = [name for group in self._groups for name in group.names]
-        return read_model.runnable(self._using, self._options.queues, names)
+        return read_model.runnable(self._using, self._options.queues, self._agenda.names)
 
     def _start_all(self, claimed: list[Claim], leased_at: float) -> None:
-        waiting = deque(self._in_batches(claimed))
+        batches = deque(self._in_batches(claimed))
         try:
-            while waiting:
-                self._take_on(waiting[0], leased_at)
-                waiting.popleft()
+            while batches:
+                self._take_on(batches.popleft(), leased_at)
         except Exception:
             # There may be no thread to be had.
-            released = settle.release(self._using, [claim.lease for batch in waiting for claim in batch])
+            self._give_back(self._slots.take_back())
+            released = settle.release(self._using, [claim.lease for batch in batches for claim in batch])
             self._announce_ended(released.ended)
             raise
 
@@ -355,7 +299,7 @@ class Loop:
             if call in self._calls:
                 self._calls.remove(call)
                 self._settlement.add(call)
-                self._waits_for_bytes = False
+                self._agenda.bytes_returned()
                 self._lookahead.handled(call.seconds)
             elif call in self._hanging:
                 self._hanging.remove(call)
@@ -373,13 +317,7 @@ class Loop:
             moments.append(self._drain_deadline)
         else:
             moments.append(self._next_recovery)
-            if self._plan(now):
-                moments.append(now)
-            elif self._plan(self._next_poll):
-                moments.append(self._next_poll)
-            else:
-                # A handler may be registered by then.
-                moments.append(now + self._options.poll_interval)
+            moments.append(self._agenda.next_claim(now, self._load(), woken=self._inbox.woken))
         return max(0.0, min([*moments, now + MAX_SLEEP]) - now)
 
     def _linger(self) -> float:
@@ -412,7 +350,7 @@ class Loop:
         self._calls.remove(call)
         self._hanging.add(call)
         self._slots.leave(call)
-        self._waits_for_bytes = False
+        self._agenda.bytes_returned()
 
     def _wake_ups(self) -> Any:
         report = partial(self._report, "listen")
