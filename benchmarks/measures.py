@@ -1,4 +1,4 @@
-"""What is measured. A measure takes one subject once and returns figures by their labels."""
+"""How things are measured: functions that take one subject once and return figures by their labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks import processes
-from benchmarks.contenders.contender import POSTGRES, SQLITE
 from benchmarks.processes import Failed
 from benchmarks.stamps import ADDRESS, Stamps
 from benchmarks.statements import Statements
@@ -32,21 +31,21 @@ class Sizes:
     """How much of it, in numbers of tasks and seconds."""
 
     submit: int = 2_000  # by all producers together
-    submit_many: int = 20_000
+    submit_many: int = 10_000
     drain: int = 20_000
-    drain_for: float = 8.0  # at the most; the rate is that of what was done by then
+    drain_for: float = 4.0  # at the most; the rate is that of what was done by then
     pick_ups: int = 200
     pause: float = 0.02  # between two of them
     calls: int = 50
     few: int = 1_000
     many: int = 100_000
     masses: int = 1_000_000
-    grown_for: float = 4.0
+    grown_for: float = 3.0
     claims: int = 25
     idle_for: float = 10.0
     memory: int = 50_000
     memory_for: float = 120.0
-    peers_memory_for: float = 20.0
+    peers_memory_for: float = 12.0
     failures: int = 10_000
 
 
@@ -80,18 +79,6 @@ class Bench:
 
 
 Figures = dict[str, float]
-
-
-@dataclass(frozen=True)
-class Measure:
-    name: str
-    title: str
-    unit: str
-    run: Callable[[Bench, Subject], Figures]
-    database: str = POSTGRES
-    takes: Callable[[type[Contender]], bool] = lambda contender: True  # whether a contender can be measured
-    quick: bool = False  # part of a quick run
-    once: bool = False  # takes long, and varies little
 
 
 def submit(producers: int = 1, action: str = "submit", working: bool = False) -> Callable[[Bench, Subject], Figures]:
@@ -157,8 +144,11 @@ def throughput(subject: Subject, workers: Sequence[processes.Process], count: in
             first = (now, done)
         if first and now - first[0] > limit:
             break
-        if any(worker.has_ended for worker in workers) or (first is None and now - began > processes.PATIENCE):
-            raise workers[0].failure()
+        for worker in workers:
+            if worker.has_ended:
+                raise worker.failure("the worker has ended")
+        if first is None and now - began > processes.PATIENCE:
+            raise workers[0].failure(f"nothing was done in {processes.PATIENCE} seconds")
         # Looking must not cost much of what there is to see.
         time.sleep(max(0.03, 15 * looked_for))
     if first[1] == done:
@@ -366,79 +356,6 @@ def check(subject: Subject, found: int, wanted: int, least: float = 1.0) -> None
         raise Failed(f"{subject.name}: the database has {found} tasks instead of {wanted}")
 
 
-def runs(kind: str) -> Callable[[type[Contender]], bool]:
-    return lambda contender: kind in contender.settings
-
-
-def waits(contender: type[Contender]) -> bool:
-    """Whether it waits for tasks, as the limit does not."""
-    return not contender.is_limit
-
-
 def ours(contender: type[Contender]) -> bool:
-    return waits(contender) and hasattr(contender, "fall_silent")
-
-
-MEASURES = [
-    Measure("submit", "Submit one by one, one producer", "tasks/s", submit(), quick=True),
-    Measure("submit-8", "Submit one by one, 8 producers", "tasks/s", submit(PRODUCERS)),
-    Measure(
-        "submit-8-busy",
-        "Submit one by one, 8 producers and a busy worker",
-        "tasks/s",
-        submit(PRODUCERS, working=True),
-        takes=ours,
-    ),
-    Measure(
-        "submit-8-busy-silent",
-        "The same with announcements off",
-        "tasks/s",
-        submit(PRODUCERS, "submit_silently", working=True),
-        takes=ours,
-    ),
-    Measure(
-        "submit-many",
-        "Submit 1000 at once",
-        "tasks/s",
-        submit_many,
-        takes=lambda contender: contender.bulk,
-        quick=True,
-    ),
-    Measure("drain", "Drain, synchronous handlers", "tasks/s", drain("sync"), takes=runs("sync"), quick=True),
-    Measure("drain-async", "Drain, asynchronous handlers", "tasks/s", drain("async"), takes=runs("async"), quick=True),
-    Measure("drain-2", "Drain, 2 processes, synchronous handlers", "tasks/s", drain("sync", 2), takes=runs("sync")),
-    Measure("drain-batch", "Drain, batches of 100", "tasks/s", drain("batch"), takes=runs("batch"), quick=True),
-    Measure("drain-batch-2", "Drain, 2 processes, batches of 100", "tasks/s", drain("batch", 2), takes=runs("batch")),
-    Measure(
-        "pickup",
-        "Commit to start, idle worker, synchronous handlers",
-        "ms",
-        pick_up("sync"),
-        takes=lambda contender: waits(contender) and runs("sync")(contender),
-        quick=True,
-    ),
-    Measure(
-        "pickup-async",
-        "Commit to start, idle worker, asynchronous handlers",
-        "ms",
-        pick_up("async"),
-        takes=lambda contender: waits(contender) and runs("async")(contender),
-    ),
-    Measure("call", "Submit, wait and return the result", "ms", call, takes=lambda contender: contender.callable),
-    Measure("growth", "Drain as the table grows", "tasks/s", growth(GROWTH), takes=waits, once=True),
-    Measure("growth-claim", "Claim as the table grows", "ms", claim_growth(GROWTH), takes=ours, once=True),
-    Measure("idle", "Idle worker", "statements/s", idle, takes=waits, quick=True, once=True),
-    Measure("heartbeat", f"Heartbeat with {LEASES} leases", "statements/beat", heartbeat, takes=ours, once=True),
-    Measure("memory", "Memory of a worker", "MiB", memory, takes=waits, once=True),
-    Measure("sqlite-submit", "SQLite: submit one by one", "tasks/s", submit(), SQLITE, quick=True),
-    Measure("sqlite-drain", "SQLite: drain, synchronous handlers", "tasks/s", drain("sync"), SQLITE, quick=True),
-    Measure("sqlite-drain-2", "SQLite: drain, 2 processes", "tasks/s", drain("sync", 2), SQLITE),
-    Measure(
-        "sqlite-drain-batch",
-        "SQLite: drain, batches of 100",
-        "tasks/s",
-        drain("batch"),
-        SQLITE,
-        takes=runs("batch"),
-    ),
-]
+    """Whether it is this project itself, which can be asked for more."""
+    return hasattr(contender, "fall_silent") and not contender.is_limit

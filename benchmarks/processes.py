@@ -61,12 +61,13 @@ class Process:
                     return
         finally:
             silence.cancel()
-        raise self.failure()
+        raise self.failure(f"no {word!r}")
 
-    def failure(self) -> Failed:
+    def failure(self, what: str) -> Failed:
+        """What to raise: what is wrong, and the last that the process had to say."""
         self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip().splitlines() or ["nothing"]
-        return Failed(f"{self._title}: {said[-1]}")
+        said = self._errors.read().decode(errors="replace").strip().splitlines()
+        return Failed(f"{self._title}: {': '.join([what, *said[-1:]])}")
 
     def go(self) -> None:
         self._process.stdin.write("go\n")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from benchmarks.measures import Measure
+    from benchmarks.catalogue import Measure
     from benchmarks.suite import Results
 
 OURS, LIMIT = "cairnq-django", "limit"
@@ -127,6 +127,7 @@ def ratio_of(figures: Sequence[float], others: Sequence[float]) -> str:
 
 
 def unit_of(measure: Measure, label: str) -> str:
+    # What is looked at in passing has a unit of its own.
     return {"open transactions": "", "memory, MiB": ""}.get(label, measure.unit)
 
 
@@ -203,11 +204,15 @@ def draw(results: Results, measures: Sequence[Measure], path: Path) -> bool:
     figure = Figure(figsize=(5.2 * columns, 2.6 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flat
     for panel, measure in zip(axes, panels, strict=False):
-        labels = {label: found for (name, label), found in results.figures.items() if name == measure.name}
-        if len(labels) == 1:
-            bars(panel, *labels.values())
+        labels = {
+            label: found
+            for (name, label), found in results.figures.items()
+            if name == measure.name and unit_of(measure, label) == measure.unit
+        }
+        if list(labels) == [""]:
+            bars(panel, labels[""])
         else:
-            dots(panel, {label: found for label, found in labels.items() if unit_of(measure, label) == measure.unit})
+            dots(panel, labels)
         panel.set_title(measure.title, fontsize=9)
         panel.set_xlabel(measure.unit, fontsize=8)
         panel.tick_params(labelsize=8)
@@ -232,7 +237,7 @@ def dots(panel: Axes, labels: dict[str, dict[str, list[float]]]) -> None:
     for name in dict.fromkeys(name for found in labels.values() for name in found):
         with_it = [label for label in list(labels)[::-1] if name in labels[label]]
         middles = [statistics.median(labels[label][name]) for label in with_it]
-        panel.plot(middles, [label or "all" for label in with_it], "o", color=COLOURS[name], label=name)
+        panel.plot(middles, with_it, "o", color=COLOURS[name], label=name)
     panel.set_xscale("log")
     panel.grid(axis="y", alpha=0.3)
     panel.legend(fontsize=6)

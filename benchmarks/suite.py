@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.catalogue import MEASURES, Measure
 from benchmarks.contenders import CONTENDERS
 from benchmarks.contenders.contender import POSTGRES, SQLITE
-from benchmarks.measures import MEASURES, QUICK, Bench, Measure, Sizes
+from benchmarks.measures import QUICK, Bench, Sizes
 from benchmarks.processes import in_a_line
 from benchmarks.report import write
 from benchmarks.subjects import Subject, subjects

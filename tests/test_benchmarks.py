@@ -8,7 +8,8 @@ import pytest
 from django.db import connection
 
 from benchmarks import suite
-from benchmarks.measures import MEASURES, Sizes
+from benchmarks.catalogue import MEASURES
+from benchmarks.measures import Sizes
 from benchmarks.report import write
 from benchmarks.suite import parse, run
 
