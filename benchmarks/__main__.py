@@ -1,4 +1,4 @@
-"""Run a benchmark on an empty database: `python -m benchmarks NAME [options]`."""
+"""Run the suite, `python -m benchmarks [options]`, or one benchmark on an empty database, `... NAME [options]`."""
 
 from __future__ import annotations
 
@@ -8,32 +8,38 @@ import signal
 import sys
 from contextlib import contextmanager
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import django
 from django.db import connection, connections
 
+from benchmarks import suite
 from tests.servers import named_by_environment, postgres
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NAMES = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_"))
+NAMES = ["claims", "heavy", "sweep"]
 
 
 def main() -> None:
-    """The first argument is the benchmark's module, the others are its own."""
-    if len(sys.argv) < 2 or sys.argv[1] not in NAMES:
-        sys.exit(
-            f"usage: python -m benchmarks {{{','.join(NAMES)}}} [--help]\n\n"
-            "Starts a PostgreSQL server of its own; DATABASE_URL, where set, names another one, where a test database "
-            "is created."
-        )
-    name = sys.argv.pop(1)
-    sys.argv[0] = f"python -m benchmarks {name}"
+    """A first argument that is no option names a benchmark; the others are its own."""
     # A terminated run ends like an interrupted one, so that the server it started goes with it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if not sys.argv[1:] or sys.argv[1].startswith("-"):
+        suite.main()
+    elif sys.argv[1] in NAMES:
+        run_alone(sys.argv.pop(1))
+    else:
+        sys.exit(
+            f"usage: python -m benchmarks [{{{','.join(NAMES)}}}] [--help]\n\n"
+            "Starts a PostgreSQL server of its own; DATABASE_URL, where set, names another one, where test databases "
+            "are created."
+        )
+
+
+def run_alone(name: str) -> None:
+    sys.argv[0] = f"python -m benchmarks {name}"
     server = named_by_environment if "DATABASE_URL" in os.environ else postgres
     with server() as url:
         os.environ.update(DATABASE_URL=url, DJANGO_SETTINGS_MODULE="tests.settings")

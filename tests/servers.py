@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 LOCAL_MYSQL = "mysql://root@127.0.0.1:3306"
+# Nothing here has to survive a crash of the machine.
+FORGETFUL = "fsync = off\nsynchronous_commit = off\nfull_page_writes = off\nmax_connections = 300\n"
 
 
 class Unavailable(Exception):
@@ -31,7 +33,7 @@ def sqlite() -> Iterator[str]:
 
 
 @contextmanager
-def postgres() -> Iterator[str]:
+def postgres(configuration: str = FORGETFUL) -> Iterator[str]:
     """Start a PostgreSQL server on a socket in a temporary folder; both are gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="cairnq-postgres-", ignore_cleanup_errors=True) as folder:
         # Its lock file goes here too: by default, the one of another user's run would be in the way.
@@ -41,8 +43,7 @@ def postgres() -> Iterator[str]:
         server = pgserver.get_server(Path(folder) / "data", start=False, cleanup_mode="delete")
         server.ensure_pgdata_inited()
         with (Path(folder) / "data" / "postgresql.conf").open("a") as conf:
-            # Nothing here has to survive a crash of the machine.
-            conf.write("fsync = off\nsynchronous_commit = off\nfull_page_writes = off\nmax_connections = 300\n")
+            conf.write(configuration)
         server.start()
         try:
             yield f"postgres://postgres@/cairnq?{urlencode({'host': server.get_postmaster_info().socket_dir})}"
