@@ -426,7 +426,8 @@ class TestWhatTheWorkerRecords:
         assert envelope["details"] == {"worker_id": "web1:77", "attempt": 2}
         assert envelope["message"] == (
             "Worker web1:77 stopped renewing the lease of attempt 2. Most likely its process was killed "
-            "(out of memory?), it froze, or it lost the connection to the database"
+            "(out of memory?), it froze, or it lost the connection to the database; on SQLite, something may have held "
+            "the write lock for longer than the lease"
         )
 
     def test_a_result_that_is_not_json(self) -> None:

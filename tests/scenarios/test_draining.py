@@ -93,7 +93,7 @@ def test_what_a_handler_does_after_its_task_was_given_back_changes_nothing(
 
     task = submit(succeed_late)
     with quick(registry, drain_timeout=0).background():
-        running(task)
+        eventually(lambda: threads, PATIENCE)
     before = row(Task, pk=task.pk)
     go.set()
     threads[0].join(PATIENCE)
