@@ -137,32 +137,34 @@ def database_away() -> Iterator[None]:
         # One that was being made when the port changed can only be killed once it is there.
         clean = 0
         while clean < 4:
-            clean = 0 if kill_other_connections() else clean + 1
+            clean = 0 if kill_other_connections(only_idle=True) else clean + 1
             time.sleep(0.03)
         yield
     finally:
         settings["PORT"] = port
 
 
-def kill_other_connections() -> int:
-    """Have the server end all idle connections to this database but this thread's; return how many others there were.
+def kill_other_connections(*, only_idle: bool = False) -> int:
+    """Have the server end all connections to this database but this thread's; return how many others there were.
 
-    One that is at a statement would not learn whether that was committed; it is idle soon.
+    One that is at a statement does not learn whether that was committed; `only_idle` leaves it be.
     """
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(
-                "SELECT CASE WHEN state LIKE 'idle%' THEN pg_terminate_backend(pid) END FROM pg_stat_activity "
-                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                "SELECT CASE WHEN state LIKE %s THEN pg_terminate_backend(pid) END FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+                ["idle%" if only_idle else "%"],
             )
             return len(cursor.fetchall())
         # One that has not said yet which database it wants may be ours, and is killed when it has.
         cursor.execute(
-            "SELECT id, db IS NOT NULL AND command = 'Sleep' FROM information_schema.processlist "
-            "WHERE id <> connection_id() AND (db = database() OR user = 'unauthenticated user')"
+            "SELECT id, db IS NOT NULL AND command LIKE %s FROM information_schema.processlist "
+            "WHERE id <> connection_id() AND (db = database() OR user = 'unauthenticated user')",
+            ["Sleep" if only_idle else "%"],
         )
         found = cursor.fetchall()
-        for process in [process for process, is_idle in found if is_idle]:
+        for process in [process for process, to_kill in found if to_kill]:
             with suppress(OperationalError):  # it has ended by itself
                 cursor.execute(f"KILL {process}")
         return len(found)
