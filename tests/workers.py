@@ -56,8 +56,20 @@ def run(registry: Registry, **options: Any) -> Worker:
 
 def wait_for(event: threading.Event) -> None:
     """Wait for what must come."""
+    _waits.append(event)
     if not event.wait(PATIENCE):
         raise AssertionError(f"did not come within {PATIENCE} s")
+
+
+def handlers_wait_for(event: threading.Event, *, count: int = 1) -> None:
+    """Wait until so many handlers are at work and wait for `event`.
+
+    Of a task that is `running()`, the worker may not have heard yet that it has claimed it.
+    """
+    eventually(lambda: sum(each is event for each in _waits) >= count, PATIENCE, f"{count} handlers are at work")
+
+
+_waits: list[threading.Event] = []  # the events that were ever waited for
 
 
 def ended(task: Task) -> Task:

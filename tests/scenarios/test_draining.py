@@ -12,7 +12,19 @@ from cairnq_django import AsyncTaskContext, Registry, TaskContext, get, submit
 from cairnq_django.models import Task
 from tests.helpers import eventually
 from tests.store.sessions import row
-from tests.workers import PATIENCE, attempts, database_away, ended, quick, reports, run, running, runs_workers, wait_for
+from tests.workers import (
+    PATIENCE,
+    attempts,
+    database_away,
+    ended,
+    handlers_wait_for,
+    quick,
+    reports,
+    run,
+    running,
+    runs_workers,
+    wait_for,
+)
 
 if TYPE_CHECKING:
     pass
@@ -129,7 +141,7 @@ def test_an_end_that_cannot_be_recorded_does_not_hold_up_a_bounded_drain(
     task = submit("wait")
     worker = quick(registry, drain_timeout=0.5)
     with reports() as reported, worker.background():
-        running(task)
+        handlers_wait_for(go)
         with database_away():
             go.set()
             eventually(lambda: "settle" in reported.phases, PATIENCE)

@@ -13,7 +13,18 @@ from cairnq_django import AsyncTaskContext, LostLease, Registry, TaskContext, ge
 from cairnq_django.worker import aio
 from tests.helpers import eventually
 from tests.store.sessions import row
-from tests.workers import PATIENCE, attempts, database_away, ended, quick, reports, run, running, runs_workers, wait_for
+from tests.workers import (
+    PATIENCE,
+    attempts,
+    database_away,
+    ended,
+    handlers_wait_for,
+    quick,
+    reports,
+    run,
+    runs_workers,
+    wait_for,
+)
 
 if TYPE_CHECKING:
     pass
@@ -246,7 +257,7 @@ def test_a_time_out_is_recorded_when_the_database_is_back(registry: Registry, go
 
     task = submit(hang)
     with reports() as reported, quick(registry).background():
-        running(task)
+        handlers_wait_for(go)
         with database_away():
             eventually(lambda: "settle" in reported.phases, PATIENCE)
         assert ended(task).error["code"] == "handler_timeout"

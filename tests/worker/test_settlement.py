@@ -19,10 +19,10 @@ from tests.workers import (
     database_refusing,
     echo_and_wait,
     ended,
+    handlers_wait_for,
     quick,
     reports,
     run,
-    running,
     runs_workers,
 )
 
@@ -46,8 +46,7 @@ def registry(go: threading.Event) -> Registry:
 def test_the_end_of_a_call_is_recorded_when_the_database_is_back(registry: Registry, go: threading.Event) -> None:
     tasks = [submit("wait", "sync"), submit("wait", "another")]
     with reports() as reported, quick(registry).background():
-        for task in tasks:
-            running(task)
+        handlers_wait_for(go, count=2)
         with database_away():
             go.set()
             eventually(lambda: "settle" in reported.phases, PATIENCE)
@@ -58,7 +57,7 @@ def test_the_end_of_a_call_is_recorded_when_the_database_is_back(registry: Regis
 def test_a_slot_is_taken_until_its_calls_end_is_recorded(registry: Registry, go: threading.Event) -> None:
     task = submit("wait")
     with reports() as reported, quick(registry, concurrency=1).background() as worker:
-        running(task)
+        handlers_wait_for(go)
         with database_away():
             go.set()
             eventually(lambda: "settle" in reported.phases, PATIENCE)
