@@ -204,7 +204,10 @@ class Demo:
             self.output += line
 
     def children(self) -> dict[str, int]:
-        """The processes it started: command to process id."""
+        """The two processes that it starts, once they are there: command to process id."""
+        return eventually(lambda: children if len(children := self._children()) == 2 else None, DEADLINE)
+
+    def _children(self) -> dict[str, int]:
         listing = subprocess.check_output(["ps", "-A", "-ww", "-o", "ppid=,pid=,args="], text=True)
         processes = [line.split(None, 2) for line in listing.splitlines()]
         return {
