@@ -81,8 +81,8 @@ def progress(using: str, lease: Lease, *, value: float | None, message: str | No
 
 def keep(using: str, lease: Lease, *, seconds: float) -> None:
     """Extend a lease that may have run out, in a transaction that kept everyone from taking the task meanwhile."""
-    rows = Task.objects.using(using).running().filter(pk=lease.task_id, worker_id=lease.worker_id)
-    rows.filter(attempt=lease.attempt).update(lease_until=after(seconds))
+    which = {"pk": lease.task_id, "worker_id": lease.worker_id, "attempt": lease.attempt}
+    Task.objects.using(using).running().filter(**which).update(lease_until=after(seconds))
 
 
 def cancel_requested(using: str, lease: Lease) -> bool:

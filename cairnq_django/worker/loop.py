@@ -204,7 +204,9 @@ class Loop:
         return claimed
 
     def _load(self) -> Load:
-        measured = {*self._calls, *self._hanging, *self._settlement.calls}
+        # Without a limit they are not measured, and need not be added up twice a turn.
+        is_measured = self._options.max_in_flight_bytes is not None
+        measured = {*self._calls, *self._hanging, *self._settlement.calls} if is_measured else ()
         return Load(
             calls=len(self._calls) + len(self._settlement),
             running=[call.definition for call in (*self._calls, *self._hanging)],

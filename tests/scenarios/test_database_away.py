@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -28,9 +28,6 @@ from tests.workers import (
     table_away,
     wait_for,
 )
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = runs_workers
 

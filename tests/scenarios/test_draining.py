@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -25,9 +25,6 @@ from tests.workers import (
     runs_workers,
     wait_for,
 )
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = runs_workers
 

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -27,9 +27,6 @@ from tests.app.models import Counter
 from tests.helpers import eventually
 from tests.store.sessions import another_transaction, in_another_session, locks_rows
 from tests.workers import PATIENCE, attempts, ended, quick, run, running, runs_workers, wait_for
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = runs_workers
 

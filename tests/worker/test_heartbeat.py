@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -26,9 +26,6 @@ from tests.workers import (
     table_away,
     wait_for,
 )
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = runs_workers
 

@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,9 +15,6 @@ from cairnq_django.worker.threads import HandlerThread
 from tests.factories import TaskFactory
 from tests.helpers import eventually
 from tests.workers import PATIENCE, echo_and_wait, ended, quick, reports, run, running, runs_workers
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = runs_workers
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -25,9 +25,6 @@ from tests.workers import (
     run,
     runs_workers,
 )
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = runs_workers
 

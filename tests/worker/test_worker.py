@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -11,9 +11,6 @@ from cairnq_django import Registry, Task, TaskContext, Worker, get, submit, task
 from cairnq_django.registry import default_registry
 from tests.helpers import eventually
 from tests.workers import PATIENCE, ended, quick, running, runs_workers, wait_for
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = runs_workers
 
