@@ -9,6 +9,7 @@ from uuid import UUID
 from django.db import models
 
 from .clock import Now
+from .columns import Among
 from .statuses import LIVE, TERMINAL, TaskStatus
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ class TaskQuerySet(models.QuerySet["Task"]):
 
     def leased(self, worker_id: str, attempt: int, *task_ids: UUID) -> TaskQuerySet:
         """Those of these tasks that this attempt of this worker still owns."""
-        which = {"id": task_ids[0]} if len(task_ids) == 1 else {"id__in": task_ids}
-        return self.running().filter(worker_id=worker_id, attempt=attempt, lease_until__gt=Now(), **which)
+        which = models.Q(id=task_ids[0]) if len(task_ids) == 1 else Among("id", task_ids)
+        return self.running().filter(which, worker_id=worker_id, attempt=attempt, lease_until__gt=Now())
 
     def by_key(self, key: str) -> TaskQuerySet:
         """The current task of a key."""

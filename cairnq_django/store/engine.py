@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
+from django.core.exceptions import EmptyResultSet
 from django.db import DatabaseError, connections, router, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Case, Func, QuerySet, TextField, Value, When
 from django.db.models.functions import Cast
 from django.db.models.sql import UpdateQuery
@@ -38,6 +38,14 @@ def json_depth(using: str) -> int:
 
 def returns_inserted_rows(using: str) -> bool:
     return connections[using].features.can_return_rows_from_bulk_insert
+
+
+def returns_updated_rows(using: str) -> bool:
+    connection = connections[using]
+    if connection.vendor == "sqlite":
+        # RETURNING came to all of SQLite's statements at once.
+        return connection.features.can_return_columns_from_insert
+    return connection.vendor == "postgresql"
 
 
 class _Written:
@@ -93,19 +101,26 @@ def in_transaction(using: str, work: Callable[[], T]) -> T:
     Inside a caller's transaction it runs once, in a savepoint: what the database rolled back there is the caller's to
     repeat.
     """
-    connection = connections[using]
-    retries = 0 if connection.in_atomic_block else _CONFLICT_RETRIES
+
+    def transacted() -> T:
+        with transaction.atomic(using=using):
+            return work()
+
+    return again_after_conflicts(using, transacted)
+
+
+def again_after_conflicts(using: str, work: Callable[[], T]) -> T:
+    """What `work()`, a transaction or a single statement, returns; run again if another transaction was in the way."""
+    retries = 0 if connections[using].in_atomic_block else _CONFLICT_RETRIES
     for retry in range(retries):
         try:
-            with transaction.atomic(using=using):
-                return work()
+            return work()
         except DatabaseError as error:
             if not is_conflict(error):
                 raise
-            logger.debug("Transaction rolled back by a conflict, trying again", exc_info=True)
+            logger.debug("Rolled back by a conflict, trying again", exc_info=True)
             time.sleep(random.uniform(0.5, 1) * min(0.005 * 2**retry, 0.25))
-    with transaction.atomic(using=using):
-        return work()
+    return work()
 
 
 def is_conflict(error: Exception) -> bool:
@@ -128,17 +143,23 @@ def in_batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 def update_returning(rows: QuerySet[Task], changes: dict[str, Any], fields: Sequence[str]) -> list[tuple[Any, ...]]:
     """Update `rows` and return `fields` of those that were updated, in one statement where the database can.
 
-    Elsewhere the rows are locked and read first: call it in a transaction.
+    Elsewhere the rows are locked first: call it in a transaction.
     """
     connection = connections[rows.db]
-    if not _can_return_updated_rows(connection):
-        found = list(rows.select_for_update(skip_locked=True).values_list("pk", *fields))
-        rows.model._base_manager.using(rows.db).filter(pk__in=[pk for pk, *_ in found]).update(**changes)
-        return [tuple(values) for _, *values in found]
+    if not returns_updated_rows(rows.db):
+        locked = list(rows.select_for_update(skip_locked=True).values_list("pk", *fields))
+        found = rows.model._base_manager.using(rows.db).filter(pk__in=[pk for pk, *_ in locked])
+        found.update(**changes)
+        if changes.keys().isdisjoint(fields):
+            return [tuple(values) for _, *values in locked]
+        return list(found.values_list(*fields))
     query: Any = rows.query.chain(UpdateQuery)
     query.add_update_values(changes)
     compiler = query.get_compiler(rows.db)
-    sql, params = compiler.as_sql()
+    try:
+        sql, params = compiler.as_sql()
+    except EmptyResultSet:
+        return []
     columns: list[Any] = [rows.model._meta.get_field(field) for field in fields]
     names = ", ".join(connection.ops.quote_name(column.column) for column in columns)
     with connection.cursor() as cursor:
@@ -162,10 +183,3 @@ def each_its_own(using: str, field: str, values: Mapping[UUID, Any]) -> Any:
         )
     cases = [When(pk=pk, then=Value(value, output_field=column)) for pk, value in filled.items()]
     return Case(*cases, default=None, output_field=column)
-
-
-def _can_return_updated_rows(connection: BaseDatabaseWrapper) -> bool:
-    if connection.vendor == "sqlite":
-        # RETURNING came to all of SQLite's statements at once.
-        return connection.features.can_return_columns_from_insert
-    return connection.vendor == "postgresql"

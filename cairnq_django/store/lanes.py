@@ -14,7 +14,7 @@ from ..querysets import TaskQuerySet
 from .engine import in_batches
 
 _AHEAD = """
-SELECT lane.queue, lane.name, task.id
+SELECT {columns}
 FROM unnest(%s::varchar[], %s::varchar[]) AS lane (queue, name) CROSS JOIN LATERAL ({first_of_lane}) AS task
 ORDER BY task.priority DESC, task.run_at, task.id
 LIMIT %s
@@ -56,12 +56,23 @@ def ahead(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
 
 def ahead_by_lateral_join(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
     """`ahead()` where the database has LATERAL and arrays: one statement of the same length for any number of lanes."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(*first_due_sql(using, lanes, limit, columns="lane.queue, lane.name, task.id"))
+        return [Place(Lane(queue, name), task_id) for queue, name, task_id in cursor.fetchall()]
+
+
+def first_due(using: str, lanes: Sequence[Lane], limit: int) -> Combinable | list[UUID]:
+    """The ids of the first `limit` due tasks of all `lanes` together, or a query of them, to be part of a statement."""
+    if connections[using].vendor == "postgresql":
+        return RawSQL(*first_due_sql(using, lanes, limit, columns="task.id"))
+    return [place.task_id for place in ahead_by_union(using, lanes, limit)]
+
+
+def first_due_sql(using: str, lanes: Sequence[Lane], limit: int, *, columns: str) -> tuple[str, list[Any]]:
     first = _first(_due(using, RawSQL("lane.queue", ()), RawSQL("lane.name", ())), limit)
     sql, params = first.query.get_compiler(using).as_sql()
     queues, names = zip(*lanes, strict=True)
-    with connections[using].cursor() as cursor:
-        cursor.execute(_AHEAD.format(first_of_lane=sql), [list(queues), list(names), *params, limit])
-        return [Place(Lane(queue, name), task_id) for queue, name, task_id in cursor.fetchall()]
+    return _AHEAD.format(columns=columns, first_of_lane=sql), [list(queues), list(names), *params, limit]
 
 
 def ahead_by_union(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:

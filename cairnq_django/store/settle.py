@@ -9,12 +9,13 @@ from uuid import UUID
 from django.db.models import F
 
 from ..clock import after
+from ..columns import Among
 from ..envelopes import Envelope, canceled_while_running
 from ..errors import LostLease
 from ..models import Task
 from ..statuses import AttemptOutcome, TaskStatus
 from . import states
-from .engine import each_its_own, in_transaction, update_returning
+from .engine import again_after_conflicts, each_its_own, in_transaction, returns_updated_rows, update_returning
 from .leases import Lease
 
 
@@ -32,8 +33,8 @@ def complete_together(using: str, results: Mapping[Lease, Any]) -> set[Lease]:
     """Settle one worker's attempts as succeeded, each with its result (plain JSON), and return those that were.
 
     One that is to be canceled, whose lease is lost or whose row someone else has locked is left as it is, for
-    `complete()` to settle. One short transaction, a statement for all that are in their first attempt, in their second
-    and so on.
+    `complete()` to settle. A statement for all that are in their first attempt, in their second and so on, together in
+    one short transaction.
     """
     by_attempt: dict[int, dict[UUID, Any]] = {}
     for lease, result in results.items():
@@ -47,6 +48,8 @@ def complete_together(using: str, results: Mapping[Lease, Any]) -> set[Lease]:
             for task_id in _complete_all(using, worker_id, attempt, results_of_tasks)
         }
 
+    if len(by_attempt) == 1 and returns_updated_rows(using):
+        return again_after_conflicts(using, work)
     return in_transaction(using, work)
 
 
@@ -107,7 +110,7 @@ def _complete_all(using: str, worker_id: str, attempt: int, results: Mapping[UUI
     tasks = Task.objects.using(using)
     held = tasks.leased(worker_id, attempt, *results).filter(cancel_requested_at=None)
     # It never waits for a row while it holds others.
-    unlocked = tasks.filter(pk__in=held.select_for_update(skip_locked=True).values("pk"))
+    unlocked = tasks.filter(Among("pk", held.values("pk"), lock=True))
     changes = {**states.SUCCEEDED, "result": each_its_own(using, "result", results)}
     return [task_id for (task_id,) in update_returning(unlocked, changes, ["id"])]
 
