@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
-from uuid import UUID
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.backends.ddl_references import Statement
-from django.db.models.expressions import Combinable
-from django.db.models.lookups import In, Lookup
-from django.db.models.sql import Query
 from django.db.models.sql.compiler import SQLCompiler
 
 
@@ -25,37 +21,6 @@ class ExactCharField(models.CharField):  # type: ignore[type-arg]
             mariadb = getattr(connection, "mysql_is_mariadb", False)
             parameters["collation"] = "utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
         return parameters
-
-
-class Among(Lookup):
-    """The condition that a column holds one of `ids`, which may be a query of them.
-
-    On PostgreSQL they are one array: one parameter where `__in` takes one for each, and a query that runs once and
-    before everything else, whatever the planner thinks of it. With `lock` it locks the rows that it finds and passes
-    over those that are locked: `select_for_update()` refuses to in a statement that is a transaction by itself.
-    """
-
-    prepare_rhs = False
-
-    def __init__(
-        self, column: str, ids: Iterable[UUID] | models.QuerySet[Any] | Combinable, *, lock: bool = False
-    ) -> None:
-        super().__init__(models.F(column), ids if isinstance(ids, (models.QuerySet, Combinable)) else list(ids))
-        self.lock = lock
-
-    def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
-        return In(self.lhs, self.rhs).as_sql(compiler, connection)
-
-    def as_postgresql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
-        column, params = self.process_lhs(compiler, connection)
-        if isinstance(self.rhs, list):
-            return f"{column} = ANY(%s)", [*params, self.rhs]
-        if isinstance(self.rhs, Query):
-            query, query_params = self.rhs.get_compiler(connection=connection).as_sql()
-        else:
-            query, query_params = self.rhs.as_sql(compiler, connection)
-        lock = connection.ops.for_update_sql(skip_locked=True) if self.lock else ""
-        return f"{column} = ANY(ARRAY({query} {lock}))", [*params, *query_params]
 
 
 class JSONSize(models.Func):

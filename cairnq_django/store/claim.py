@@ -4,19 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import F, Value
+from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Value
+from django.db.models.expressions import Combinable, RawSQL
 
 from ..clock import Now, after
-from ..columns import Among, JSONSize
+from ..columns import JSONSize
+from ..expressions import Among, Slot
 from ..models import Task
 from ..querysets import TaskQuerySet
 from ..statuses import TaskStatus
-from .engine import again_after_conflicts, in_transaction, returns_updated_rows, update_returning
-from .lanes import Lane, ahead, first_due, lanes_of
+from .engine import (
+    UpdateReturning,
+    again_after_conflicts,
+    in_transaction,
+    is_postgresql,
+    returns_updated_rows,
+    update_returning,
+)
+from .lanes import Lane, ahead, first_due_sql, lanes_of
 from .leases import Lease
 
 # How many times as far a claim looks when others, who claim at this moment, hold some of the first due tasks. What they
@@ -103,9 +113,26 @@ def claim_at_once(using: str, draw: Draw, *, worker_id: str, lease: float) -> li
     lanes = lanes_of(draw.queues, draw.names)
     if not lanes or not draw.limit:
         return []
-    first = Task.objects.using(using).due().filter(Among("pk", first_due(using, lanes, draw.limit)))
-    rows = Task.objects.using(using).filter(Among("pk", first.values("pk"), lock=True))
+    if is_postgresql(using):
+        queues, names = zip(*lanes, strict=True)
+        slots = {"queues": list(queues), "names": list(names), "limit": draw.limit}
+        slots |= {"worker_id": worker_id, "lease": timedelta(seconds=lease)}
+        return again_after_conflicts(using, lambda: _claims(_claim_statement(using).run(**slots), worker_id))
+    rows = _first(using, [place.task_id for place in ahead(using, lanes, draw.limit)])
     return again_after_conflicts(using, lambda: _take(using, rows, worker_id, lease))
+
+
+@lru_cache
+def _claim_statement(using: str) -> UpdateReturning:
+    first = RawSQL(*first_due_sql(using, Slot("queues"), Slot("names"), Slot("limit")))
+    lease = ExpressionWrapper(Now() + Slot("lease", DurationField()), output_field=DateTimeField())
+    return UpdateReturning(_first(using, first), _running(Slot("worker_id"), lease), _READ)
+
+
+def _first(using: str, ids: list[UUID] | RawSQL) -> TaskQuerySet:
+    """Those of these tasks that are still due, locked by the statement that this becomes a part of."""
+    due = Task.objects.using(using).due().filter(Among("pk", ids))
+    return Task.objects.using(using).filter(Among("pk", due.values("pk"), lock=True))
 
 
 def _claim_draw(using: str, draw: Draw, worker_id: str, lease: float) -> Drawn:
@@ -123,16 +150,22 @@ def _claim_draw(using: str, draw: Draw, worker_id: str, lease: float) -> Drawn:
 
 
 def _take(using: str, rows: TaskQuerySet, worker_id: str, lease: float) -> list[Claim]:
-    changes = {
+    return _claims(update_returning(rows, _running(worker_id, after(lease)), _READ), worker_id)
+
+
+def _running(worker_id: str | Slot, lease_until: Combinable) -> dict[str, Any]:
+    return {
         "status": TaskStatus.RUNNING,
         "attempt": F("attempt") + 1,
         "worker_id": worker_id,
-        "lease_until": after(lease),
+        "lease_until": lease_until,
         "started_at": Now(),
         "expires_at": None,
         "updated_at": Now(),
     }
-    taken = update_returning(rows, changes, _READ)
+
+
+def _claims(taken: list[tuple[Any, ...]], worker_id: str) -> list[Claim]:
     taken.sort(key=_claim_order)
     return [Claim(Lease(task_id, worker_id, attempt), *columns) for task_id, attempt, *columns, _ in taken]
 

@@ -11,8 +11,8 @@ from django.db.models import F
 from django.db.models.functions import Greatest
 
 from ..clock import Now, after
-from ..columns import Among
 from ..errors import AlreadyExists, CairnQError
+from ..expressions import Among
 from ..limits import MAX_BATCH
 from ..models import Task
 from ..statuses import LIVE, TaskStatus

@@ -11,10 +11,10 @@ from uuid import UUID
 
 from django.core.exceptions import EmptyResultSet
 from django.db import DatabaseError, connections, router, transaction
-from django.db.models import Case, Func, QuerySet, TextField, Value, When
-from django.db.models.functions import Cast
+from django.db.models import QuerySet
 from django.db.models.sql import UpdateQuery
 
+from ..expressions import Slot
 from ..models import Task
 from ..serialization import max_depth_for
 
@@ -38,6 +38,10 @@ def json_depth(using: str) -> int:
 
 def returns_inserted_rows(using: str) -> bool:
     return connections[using].features.can_return_rows_from_bulk_insert
+
+
+def is_postgresql(using: str) -> bool:
+    return connections[using].vendor == "postgresql"
 
 
 def returns_updated_rows(using: str) -> bool:
@@ -145,7 +149,6 @@ def update_returning(rows: QuerySet[Task], changes: dict[str, Any], fields: Sequ
 
     Elsewhere the rows are locked first: call it in a transaction.
     """
-    connection = connections[rows.db]
     if not returns_updated_rows(rows.db):
         locked = list(rows.select_for_update(skip_locked=True).values_list("pk", *fields))
         found = rows.model._base_manager.using(rows.db).filter(pk__in=[pk for pk, *_ in locked])
@@ -153,33 +156,49 @@ def update_returning(rows: QuerySet[Task], changes: dict[str, Any], fields: Sequ
         if changes.keys().isdisjoint(fields):
             return [tuple(values) for _, *values in locked]
         return list(found.values_list(*fields))
-    query: Any = rows.query.chain(UpdateQuery)
-    query.add_update_values(changes)
-    compiler = query.get_compiler(rows.db)
-    try:
-        sql, params = compiler.as_sql()
-    except EmptyResultSet:
-        return []
-    columns: list[Any] = [rows.model._meta.get_field(field) for field in fields]
-    names = ", ".join(connection.ops.quote_name(column.column) for column in columns)
-    with connection.cursor() as cursor:
-        cursor.execute(f"{sql} RETURNING {names}", params)
-        returned = cursor.fetchall()
-    converters = compiler.get_converters([column.cached_col for column in columns])
-    return [tuple(row) for row in compiler.apply_converters(returned, converters)]
+    return UpdateReturning(rows, changes, fields).run()
 
 
-def each_its_own(using: str, field: str, values: Mapping[UUID, Any]) -> Any:
-    """What sets a JSON column of each of these rows to its own value, None to NULL, in one update."""
-    column: Any = Task._meta.get_field(field)
-    filled = {pk: value for pk, value in values.items() if value is not None}
-    if not filled:
-        return None
-    if connections[using].vendor == "postgresql":
-        # One parameter for all, however many they are.
-        values_by_id = Value({str(pk): value for pk, value in filled.items()}, output_field=column)
-        return Func(
-            values_by_id, Cast("id", TextField()), template="%(expressions)s", arg_joiner=" -> ", output_field=column
-        )
-    cases = [When(pk=pk, then=Value(value, output_field=column)) for pk, value in filled.items()]
-    return Case(*cases, default=None, output_field=column)
+class UpdateReturning:
+    """An update that hands back `fields` of what it updated, compiled once; its slots are filled for each run.
+
+    For databases of which `returns_updated_rows()` is true.
+    """
+
+    def __init__(self, rows: QuerySet[Task], changes: dict[str, Any], fields: Sequence[str]) -> None:
+        connection = connections[rows.db]
+        query: Any = rows.query.chain(UpdateQuery)
+        query.add_update_values(changes)
+        compiler = query.get_compiler(rows.db)
+        columns: list[Any] = [rows.model._meta.get_field(field) for field in fields]
+        names = ", ".join(connection.ops.quote_name(column.column) for column in columns)
+        try:
+            sql, params = compiler.as_sql()
+        except EmptyResultSet:
+            self._sql = ""
+        else:
+            self._sql = f"{sql} RETURNING {names}"
+            self._params = params
+        self._using = rows.db
+        self._converters: dict[int, Any] = compiler.get_converters([column.cached_col for column in columns])
+
+    def run(self, **slots: Any) -> list[tuple[Any, ...]]:
+        if not self._sql:
+            return []
+        connection = connections[self._using]
+        with connection.cursor() as cursor:
+            cursor.execute(self._sql, filled(self._params, slots))
+            returned = cursor.fetchall()
+        if not self._converters:
+            return [tuple(row) for row in returned]
+        rows = [list(row) for row in returned]
+        for place, (converters, expression) in self._converters.items():
+            for row in rows:
+                for convert in converters:
+                    row[place] = convert(row[place], expression, connection)
+        return [tuple(row) for row in rows]
+
+
+def filled(params: Iterable[Any], slots: Mapping[str, Any]) -> list[Any]:
+    """The parameters of a compiled statement, its slots filled."""
+    return [slots[param.name] if isinstance(param, Slot) else param for param in params]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from django.db.models.expressions import Combinable, RawSQL
 
 from ..models import Task
 from ..querysets import TaskQuerySet
-from .engine import in_batches
+from .engine import in_batches, is_postgresql
 
 _AHEAD = """
 SELECT {columns}
@@ -21,6 +22,7 @@ LIMIT %s
 """
 
 
+_ANY = 987_654_321  # a limit, where the ORM takes a number alone
 _LANES_IN_A_STATEMENT = 100  # SQLite takes 500 parts
 
 
@@ -49,30 +51,36 @@ def ahead(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
 
     Each lane is read by itself, from its first task on: what waits in other lanes is never read past.
     """
-    if connections[using].vendor == "postgresql":
+    if is_postgresql(using):
         return ahead_by_lateral_join(using, lanes, limit)
     return ahead_by_union(using, lanes, limit)
 
 
 def ahead_by_lateral_join(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
     """`ahead()` where the database has LATERAL and arrays: one statement of the same length for any number of lanes."""
+    queues, names = zip(*lanes, strict=True)
+    sql, params = first_due_sql(using, list(queues), list(names), limit, columns="lane.queue, lane.name, task.id")
     with connections[using].cursor() as cursor:
-        cursor.execute(*first_due_sql(using, lanes, limit, columns="lane.queue, lane.name, task.id"))
+        cursor.execute(sql, params)
         return [Place(Lane(queue, name), task_id) for queue, name, task_id in cursor.fetchall()]
 
 
-def first_due(using: str, lanes: Sequence[Lane], limit: int) -> Combinable | list[UUID]:
-    """The ids of the first `limit` due tasks of all `lanes` together, or a query of them, to be part of a statement."""
-    if connections[using].vendor == "postgresql":
-        return RawSQL(*first_due_sql(using, lanes, limit, columns="task.id"))
-    return [place.task_id for place in ahead_by_union(using, lanes, limit)]
+def first_due_sql(
+    using: str, queues: Any, names: Any, limit: Any, *, columns: str = "task.id"
+) -> tuple[str, list[Any]]:
+    """What selects the first `limit` due tasks of all lanes together on PostgreSQL.
+
+    `queues` and `names` are those of each lane, two lists of the same length. All three may be slots.
+    """
+    sql, params = _first_of_lane(using)
+    return _AHEAD.format(columns=columns, first_of_lane=sql), [queues, names, *params, limit, limit]
 
 
-def first_due_sql(using: str, lanes: Sequence[Lane], limit: int, *, columns: str) -> tuple[str, list[Any]]:
-    first = _first(_due(using, RawSQL("lane.queue", ()), RawSQL("lane.name", ())), limit)
+@lru_cache
+def _first_of_lane(using: str) -> tuple[str, tuple[Any, ...]]:
+    first = _first(_due(using, RawSQL("lane.queue", ()), RawSQL("lane.name", ())), _ANY)
     sql, params = first.query.get_compiler(using).as_sql()
-    queues, names = zip(*lanes, strict=True)
-    return _AHEAD.format(columns=columns, first_of_lane=sql), [list(queues), list(names), *params, limit]
+    return sql.replace(f"LIMIT {_ANY}", "LIMIT %s"), params
 
 
 def ahead_by_union(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from django.db import connections
 
+from ..expressions import Slot
 from ..models import Task
+from ..querysets import TaskQuerySet
+from .engine import filled, is_postgresql
 from .lanes import ahead, first_due_sql, lanes_of
 
 
@@ -22,14 +26,22 @@ class Look(NamedTuple):
 def look(using: str, queues: Sequence[str], names: Sequence[str]) -> Look:
     """See what there is to do, without a transaction: one statement on PostgreSQL, up to three elsewhere."""
     lanes = lanes_of(queues, names)
-    orphaned = Task.objects.using(using).expired()
-    too_late = Task.objects.using(using).too_late()
-    if connections[using].vendor != "postgresql":
-        return Look(bool(lanes and ahead(using, lanes, 1)), orphaned.exists(), too_late.exists())
-    parts = [first_due_sql(using, lanes, 1, columns="task.id")] if lanes else [("SELECT 1 WHERE false", [])]
-    parts += [rows.values("pk")[:1].query.get_compiler(using).as_sql() for rows in (orphaned, too_late)]
-    sql = ", ".join(f"EXISTS ({part})" for part, _ in parts)
-    params: list[Any] = [param for _, part_params in parts for param in part_params]
+    if not is_postgresql(using):
+        return Look(bool(lanes and ahead(using, lanes, 1)), *(rows.exists() for rows in _left_behind(using)))
+    sql, params = _statement(using)
+    slots = {"queues": [lane.queue for lane in lanes], "names": [lane.name for lane in lanes]}
     with connections[using].cursor() as cursor:
-        cursor.execute(f"SELECT {sql}", params)
+        cursor.execute(sql, filled(params, slots))
         return Look(*cursor.fetchone())
+
+
+def _left_behind(using: str) -> tuple[TaskQuerySet, TaskQuerySet]:
+    return Task.objects.using(using).expired(), Task.objects.using(using).too_late()
+
+
+@lru_cache
+def _statement(using: str) -> tuple[str, list[Any]]:
+    parts = [first_due_sql(using, Slot("queues"), Slot("names"), 1)]
+    parts += [rows.values("pk")[:1].query.get_compiler(using).as_sql() for rows in _left_behind(using)]
+    sql = ", ".join(f"EXISTS ({part})" for part, _ in parts)
+    return f"SELECT {sql}", [param for _, params in parts for param in params]

@@ -12,8 +12,8 @@ from uuid import UUID
 from django.db.models import Case, Value, When
 
 from ..clock import Now, after
-from ..columns import Among
 from ..envelopes import expired, lease_expired
+from ..expressions import Among
 from ..models import Task, TaskAttempt, TaskKey
 from ..querysets import TaskQuerySet
 from ..statuses import TERMINAL, AttemptOutcome, TaskStatus
