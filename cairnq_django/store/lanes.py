@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -9,19 +10,59 @@ from uuid import UUID
 from django.db import connections
 from django.db.models.expressions import Combinable, RawSQL
 
+from ..limits import MAX_PRIORITY
 from ..models import Task
 from ..querysets import TaskQuerySet
 from .engine import in_batches
 
-_AHEAD = """
-SELECT {columns}
-FROM unnest(%s::varchar[], %s::varchar[]) AS lane (queue, name) CROSS JOIN LATERAL ({first_of_lane}) AS task
-ORDER BY task.priority DESC, task.run_at, task.id
-LIMIT %s
+SKIPS_SINCE = 18_00_00  # the version of PostgreSQL that goes from one priority in an index to the next by itself
+
+_LANES_IN_A_STATEMENT = 100  # where each adds to the text
+
+_QUEUED = "task.status = 'queued' AND task.queue = lane.queue AND task.name = lane.name"
+_DUE = f"{_QUEUED} AND task.run_at <= {{now}} AND (task.expires_at IS NULL OR task.expires_at > {{now}})"
+
+# A lane's priorities, each found by one look into the index, so that the delayed tasks of none are read past. They come
+# from the highest on, as far as they are asked for: who has found enough due tasks looks for no further one.
+_LEVELS = f"""
+WITH RECURSIVE level (priority) AS (
+    SELECT {MAX_PRIORITY + 1}
+    UNION ALL
+    SELECT (
+        SELECT task.priority FROM {{table}} AS task WHERE {_QUEUED} AND task.priority < level.priority
+        ORDER BY task.priority DESC LIMIT 1
+    ) FROM level WHERE level.priority IS NOT NULL
+)
 """
 
+_POSTGRES_BY_LEVEL = f"""
+SELECT {{columns}} FROM {{lanes}} AS lane (queue, name) CROSS JOIN LATERAL (
+    {_LEVELS}
+    SELECT level.priority, due.run_at, due.id FROM level CROSS JOIN LATERAL (
+        SELECT task.run_at, task.id FROM {{table}} AS task WHERE {_DUE} AND task.priority = level.priority
+        ORDER BY task.run_at, task.id LIMIT %s {{lock}}
+    ) AS due LIMIT %s
+) AS task ORDER BY task.priority DESC, task.run_at, task.id LIMIT %s
+"""
 
-_LANES_IN_A_STATEMENT = 100  # SQLite takes 500 parts
+_POSTGRES = f"""
+SELECT {{columns}} FROM {{lanes}} AS lane (queue, name) CROSS JOIN LATERAL (
+    SELECT task.priority, task.run_at, task.id FROM {{table}} AS task WHERE {_DUE}
+    ORDER BY task.priority DESC, task.run_at, task.id LIMIT %s {{lock}}
+) AS task ORDER BY task.priority DESC, task.run_at, task.id LIMIT %s
+"""
+
+# A query that refers to the lane is possible on the right of IN alone. An ORDER BY in it would sort all that is due:
+# the outer loop is over the levels as they come, the inner one follows the index.
+_SQLITE = f"""
+SELECT {{columns}} FROM (
+    SELECT json_extract(value, '$[0]') AS queue, json_extract(value, '$[1]') AS name FROM json_each(%s)
+) AS lane CROSS JOIN {{table}} AS task WHERE task.rowid IN (
+    {_LEVELS}
+    SELECT task.rowid FROM level CROSS JOIN {{table}} AS task INDEXED BY cairnq_task_claim
+    WHERE {_DUE} AND task.priority = level.priority LIMIT %s
+) ORDER BY task.priority DESC, task.run_at, task.id LIMIT %s
+"""
 
 
 class Lane(NamedTuple):
@@ -30,7 +71,7 @@ class Lane(NamedTuple):
 
     def due(self, using: str) -> TaskQuerySet:
         """The lane's due tasks, in claim order."""
-        return _due(using, self.queue, self.name)
+        return Task.objects.using(using).due().filter(queue=self.queue, name=self.name).in_claim_order()
 
 
 class Place(NamedTuple):
@@ -47,42 +88,55 @@ def lanes_of(queues: Sequence[str], names: Sequence[str]) -> list[Lane]:
 def ahead(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
     """The first `limit` due tasks of all `lanes` together, in claim order. Locks nothing.
 
-    Each lane is read by itself, from its first task on: what waits in other lanes is never read past.
+    Each lane is read by itself, from its first task on: what waits in other lanes is never read past. Nor is what is
+    delayed in the same lane, except on MySQL and MariaDB what has a higher priority.
     """
-    if connections[using].vendor == "postgresql":
-        return ahead_by_lateral_join(using, lanes, limit)
-    return ahead_by_union(using, lanes, limit)
-
-
-def ahead_by_lateral_join(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
-    """`ahead()` where the database has LATERAL and arrays: one statement of the same length for any number of lanes."""
+    if connections[using].vendor not in ("postgresql", "sqlite"):
+        return _ahead_by_union(using, lanes, limit)
     with connections[using].cursor() as cursor:
         cursor.execute(*first_due_sql(using, lanes, limit, columns="lane.queue, lane.name, task.id"))
-        return [Place(Lane(queue, name), task_id) for queue, name, task_id in cursor.fetchall()]
+        return [Place(Lane(queue, name), UUID(str(task_id))) for queue, name, task_id in cursor.fetchall()]
 
 
 def first_due(using: str, lanes: Sequence[Lane], limit: int) -> Combinable | list[UUID]:
     """The ids of the first `limit` due tasks of all `lanes` together, or a query of them, to be part of a statement."""
     if connections[using].vendor == "postgresql":
-        return RawSQL(*first_due_sql(using, lanes, limit, columns="task.id"))
-    return [place.task_id for place in ahead_by_union(using, lanes, limit)]
+        return RawSQL(*first_due_sql(using, lanes, limit))
+    return [place.task_id for place in ahead(using, lanes, limit)]
 
 
-def first_due_sql(using: str, lanes: Sequence[Lane], limit: int, *, columns: str) -> tuple[str, list[Any]]:
-    first = _first(_due(using, RawSQL("lane.queue", ()), RawSQL("lane.name", ())), limit)
-    sql, params = first.query.get_compiler(using).as_sql()
-    queues, names = zip(*lanes, strict=True)
-    return _AHEAD.format(columns=columns, first_of_lane=sql), [list(queues), list(names), *params, limit]
+def first_due_sql(
+    using: str, lanes: Sequence[Lane], limit: int, *, columns: str = "task.id", lock: bool = False
+) -> tuple[str, list[Any]]:
+    """A query for what `ahead()` finds, in claim order, and its parameters; on PostgreSQL and SQLite.
+
+    With `lock`, on PostgreSQL and for one lane, it locks what it finds, and passes over what others have locked.
+    """
+    connection: Any = connections[using]
+    parts = {
+        "columns": columns,
+        "table": connection.ops.quote_name(Task._meta.db_table),
+        "lock": connection.ops.for_update_sql(skip_locked=True) if lock else "",
+    }
+    if connection.vendor == "sqlite":
+        now = "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW')"  # in the form that times are stored in
+        return _SQLITE.format(now=now, **parts), [json.dumps(lanes), limit, limit]
+    values: list[Any]
+    if len(lanes) == 1:
+        among, values = "(VALUES (%s, %s))", [*lanes[0]]
+    else:
+        among, values = "unnest(%s::varchar[], %s::varchar[])", [list(each) for each in zip(*lanes, strict=True)]
+    text, limits = (_POSTGRES, 2) if connection.pg_version >= SKIPS_SINCE else (_POSTGRES_BY_LEVEL, 3)
+    return text.format(now="STATEMENT_TIMESTAMP()", lanes=among, **parts), [*values, *[limit] * limits]
 
 
-def ahead_by_union(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
-    """`ahead()` on any database: a part for each lane, put together as text, since the ORM takes long for many."""
+def _ahead_by_union(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
+    """A part for each lane, put together as text, since the ORM takes long for many."""
     connection = connections[using]
     queue, name = object(), object()
-    first = _first(_due(using, RawSQL("%s", [queue]), RawSQL("%s", [name])), limit)
+    due = Task.objects.using(using).due().filter(queue=RawSQL("%s", [queue]), name=RawSQL("%s", [name]))
+    first = due.in_claim_order().values_list("priority", "run_at", "id", "queue", "name")[:limit]
     sql, params = first.query.get_compiler(using).as_sql()
-    # SQLite takes an order and a limit inside a query of its own only.
-    one_lane = f"({sql})" if connection.features.supports_slicing_ordering_in_compound else f"SELECT * FROM ({sql})"
     rows: list[tuple[Any, ...]] = []
     with connection.cursor() as cursor:
         for part in in_batches(lanes, _LANES_IN_A_STATEMENT):
@@ -91,15 +145,7 @@ def ahead_by_union(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]
                 for lane in part
                 for param in params
             ]
-            cursor.execute(" UNION ALL ".join([one_lane] * len(part)), values)
+            cursor.execute(" UNION ALL ".join([f"({sql})"] * len(part)), values)
             rows += cursor.fetchall()
     rows.sort(key=lambda row: (-row[0], *row[1:3]))
     return [Place(Lane(queue, name), UUID(str(task_id))) for _, _, task_id, queue, name in rows[:limit]]
-
-
-def _first(due: TaskQuerySet, limit: int) -> Any:
-    return due.values_list("priority", "run_at", "id", "queue", "name")[:limit]
-
-
-def _due(using: str, queue: str | Combinable, name: str | Combinable) -> TaskQuerySet:
-    return Task.objects.using(using).due().filter(queue=queue, name=name).in_claim_order()
