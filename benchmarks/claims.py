@@ -6,13 +6,14 @@ import argparse
 import json
 import sys
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.db import DEFAULT_DB_ALIAS as DB
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
-from cairnq_django.clock import after
 from cairnq_django.ids import new_task_id
 from cairnq_django.models import Task
 from cairnq_django.store.claim import Claim, Draw, claim
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 
 LIMIT = 8
 PATIENCE = 2  # seconds for the claims of one scenario
-CROWDS: dict[str, list[tuple[str, int, int]]] = {  # what waits in front: name, tasks, priority
+DUE_SINCE = -3600  # seconds from now
+CROWDS: dict[str, list[tuple[str, int, int, float]]] = {  # what waits in front: name, tasks, priority, when it is due
     "": [],
-    "behind 20,000 blocked": [("blocked", 20_000, 10)],
-    "and 80,000 unknown": [(f"unknown-{n}", 1600, 5) for n in range(50)],
+    "behind 20,000 delayed": [("name-0", 20_000, 1, 86_400)],
+    "and 20,000 blocked": [("blocked", 20_000, 10, DUE_SINCE)],
+    "and 80,000 unknown": [(f"unknown-{n}", 1600, 5, DUE_SINCE) for n in range(50)],
 }
 
 
@@ -37,12 +40,12 @@ def main() -> None:
     report("", "claimed", "ms", "to usual", "statements", "pages")
     usual: dict[str, float] = {}
     for crowd, names in CROWDS.items():
-        for name, count, priority in names:
-            queue_up(count, names=[name], priority=priority)
+        for name, count, priority, due_in in names:
+            queue_up(count, names=[name], priority=priority, due_in=due_in)
         for scenario, draw, due in SCENARIOS:
             queue_up(due, names=draw.names, queues=draw.queues)
             found = measure(draw, repeat)
-            Task.objects.filter(name__in=draw.names)._raw_delete(DB)
+            Task.objects.due().filter(name__in=draw.names)._raw_delete(DB)
             ratio = found["ms"] / usual.setdefault(scenario, found["ms"])
             numbers = (found["claimed"], f"{found['ms']:.2f}", f"{ratio:.2f}", found["statements"], found["pages"])
             report(f"{scenario} {crowd}", *numbers)
@@ -69,8 +72,16 @@ SCENARIOS = [
 ]
 
 
-def queue_up(count: int, *, names: Sequence[str], queues: Sequence[str] = ("default",), priority: int = 0) -> None:
+def queue_up(
+    count: int,
+    *,
+    names: Sequence[str],
+    queues: Sequence[str] = ("default",),
+    priority: int = 0,
+    due_in: float = DUE_SINCE,
+) -> None:
     ids = [new_task_id() for _ in range(count)]
+    run_at = timezone.now() + timedelta(seconds=due_in)
     Task.objects.bulk_create(
         [
             Task(
@@ -79,7 +90,7 @@ def queue_up(count: int, *, names: Sequence[str], queues: Sequence[str] = ("defa
                 name=names[n % len(names)],
                 queue=queues[n // len(names) % len(queues)],
                 priority=priority,
-                run_at=after(-3600),
+                run_at=run_at,
             )
             for n, task_id in enumerate(ids)
         ],

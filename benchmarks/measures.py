@@ -41,7 +41,7 @@ class Sizes:
     many: int = 100_000
     masses: int = 1_000_000
     grown_for: float = 3.0
-    claims: int = 25
+    claims: int = 100
     idle_for: float = 10.0
     memory: int = 50_000
     memory_for: float = 120.0
@@ -59,7 +59,7 @@ QUICK = Sizes(
     many=20_000,
     masses=100_000,
     grown_for=1.5,
-    claims=10,
+    claims=50,
     idle_for=2.0,
     memory=5_000,
     memory_for=5.0,

@@ -26,7 +26,7 @@ from .engine import (
     returns_updated_rows,
     update_returning,
 )
-from .lanes import Lane, ahead, first_due_sql, lanes_of
+from .lanes import Lane, ahead, first_due_template, lane_slots, lanes_of
 from .leases import Lease
 
 # How many times as far a claim looks when others, who claim at this moment, hold some of the first due tasks. What they
@@ -114,25 +114,22 @@ def claim_at_once(using: str, draw: Draw, *, worker_id: str, lease: float) -> li
     if not lanes or not draw.limit:
         return []
     if is_postgresql(using):
-        queues, names = zip(*lanes, strict=True)
-        slots = {"queues": list(queues), "names": list(names), "limit": draw.limit}
-        slots |= {"worker_id": worker_id, "lease": timedelta(seconds=lease)}
-        return again_after_conflicts(using, lambda: _claims(_claim_statement(using).run(**slots), worker_id))
-    rows = _first(using, [place.task_id for place in ahead(using, lanes, draw.limit)])
+        statement = _claim_statement(using, one_lane=len(lanes) == 1)
+        slots = {"limit": draw.limit, "worker_id": worker_id, "lease": timedelta(seconds=lease), **lane_slots(lanes)}
+        return again_after_conflicts(using, lambda: _claims(statement.run(**slots), worker_id))
+    first = [place.task_id for place in ahead(using, lanes, draw.limit)]
+    rows = Task.objects.using(using).due().filter(Among("pk", first))
     return again_after_conflicts(using, lambda: _take(using, rows, worker_id, lease))
 
 
 @lru_cache
-def _claim_statement(using: str) -> UpdateReturning:
-    first = RawSQL(*first_due_sql(using, Slot("queues"), Slot("names"), Slot("limit")))
+def _claim_statement(using: str, *, one_lane: bool) -> UpdateReturning:
+    ids: Any = RawSQL(*first_due_template(using, one_lane=one_lane, lock=one_lane))
+    if not one_lane:
+        ids = Task.objects.using(using).due().filter(Among("pk", ids)).values("pk")
     lease = ExpressionWrapper(Now() + Slot("lease", DurationField()), output_field=DateTimeField())
-    return UpdateReturning(_first(using, first), _running(Slot("worker_id"), lease), _READ)
-
-
-def _first(using: str, ids: list[UUID] | RawSQL) -> TaskQuerySet:
-    """Those of these tasks that are still due, locked by the statement that this becomes a part of."""
-    due = Task.objects.using(using).due().filter(Among("pk", ids))
-    return Task.objects.using(using).filter(Among("pk", due.values("pk"), lock=True))
+    rows = Task.objects.using(using).filter(Among("pk", ids, lock=not one_lane))
+    return UpdateReturning(rows, _running(Slot("worker_id"), lease), _READ)
 
 
 def _claim_draw(using: str, draw: Draw, worker_id: str, lease: float) -> Drawn:

@@ -11,7 +11,8 @@ from uuid import UUID
 
 from django.core.exceptions import EmptyResultSet
 from django.db import DatabaseError, connections, router, transaction
-from django.db.models import QuerySet
+from django.db.models import Case, Expression, Func, JSONField, QuerySet, TextField, Value, When
+from django.db.models.functions import Cast
 from django.db.models.sql import UpdateQuery
 
 from ..expressions import Slot
@@ -202,3 +203,21 @@ class UpdateReturning:
 def filled(params: Iterable[Any], slots: Mapping[str, Any]) -> list[Any]:
     """The parameters of a compiled statement, its slots filled."""
     return [slots[param.name] if isinstance(param, Slot) else param for param in params]
+
+
+def each_its_own(using: str, field: str, values: Mapping[UUID, Any]) -> Any:
+    """What sets a JSON column of each of these rows to its own value, None to NULL, in one update."""
+    column: Any = Task._meta.get_field(field)
+    given = {pk: value for pk, value in values.items() if value is not None}
+    if not given:
+        return None
+    if is_postgresql(using):
+        return value_by_id(Value({str(pk): value for pk, value in given.items()}, output_field=column), column)
+    cases = [When(pk=pk, then=Value(value, output_field=column)) for pk, value in given.items()]
+    return Case(*cases, default=None, output_field=column)
+
+
+def value_by_id(values: Expression, column: Any) -> Func:
+    """On PostgreSQL, what an object of JSON, one parameter however large, has for a row's id; else NULL."""
+    by_id = (Cast(values, JSONField()), Cast("id", TextField()))
+    return Func(*by_id, template="%(expressions)s", arg_joiner=" -> ", output_field=column)

@@ -2,28 +2,68 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connections
-from django.db.models.expressions import Combinable, RawSQL
+from django.db.models.expressions import RawSQL
 
+from ..expressions import Slot
+from ..limits import MAX_PRIORITY
 from ..models import Task
 from ..querysets import TaskQuerySet
-from .engine import in_batches, is_postgresql
+from .engine import filled, in_batches
 
-_AHEAD = """
-SELECT {columns}
-FROM unnest(%s::varchar[], %s::varchar[]) AS lane (queue, name) CROSS JOIN LATERAL ({first_of_lane}) AS task
-ORDER BY task.priority DESC, task.run_at, task.id
-LIMIT %s
+SKIPS_SINCE = 18_00_00  # the version of PostgreSQL that goes from one priority in an index to the next by itself
+
+_LANES_IN_A_STATEMENT = 100  # where each adds to the text
+
+_QUEUED = "task.status = 'queued' AND task.queue = lane.queue AND task.name = lane.name"
+_DUE = f"{_QUEUED} AND task.run_at <= {{now}} AND (task.expires_at IS NULL OR task.expires_at > {{now}})"
+
+# A lane's priorities, each found by one look into the index, so that the delayed tasks of none are read past. They come
+# from the highest on, as far as they are asked for: who has found enough due tasks looks for no further one.
+_LEVELS = f"""
+WITH RECURSIVE level (priority) AS (
+    SELECT {MAX_PRIORITY + 1}
+    UNION ALL
+    SELECT (
+        SELECT task.priority FROM {{table}} AS task WHERE {_QUEUED} AND task.priority < level.priority
+        ORDER BY task.priority DESC LIMIT 1
+    ) FROM level WHERE level.priority IS NOT NULL
+)
 """
 
+_POSTGRES_BY_LEVEL = f"""
+SELECT {{columns}} FROM {{lanes}} AS lane (queue, name) CROSS JOIN LATERAL (
+    {_LEVELS}
+    SELECT level.priority, due.run_at, due.id FROM level CROSS JOIN LATERAL (
+        SELECT task.run_at, task.id FROM {{table}} AS task WHERE {_DUE} AND task.priority = level.priority
+        ORDER BY task.run_at, task.id LIMIT %s {{lock}}
+    ) AS due LIMIT %s
+) AS task ORDER BY task.priority DESC, task.run_at, task.id LIMIT %s
+"""
 
-_ANY = 987_654_321  # a limit, where the ORM takes a number alone
-_LANES_IN_A_STATEMENT = 100  # SQLite takes 500 parts
+_POSTGRES = f"""
+SELECT {{columns}} FROM {{lanes}} AS lane (queue, name) CROSS JOIN LATERAL (
+    SELECT task.priority, task.run_at, task.id FROM {{table}} AS task WHERE {_DUE}
+    ORDER BY task.priority DESC, task.run_at, task.id LIMIT %s {{lock}}
+) AS task ORDER BY task.priority DESC, task.run_at, task.id LIMIT %s
+"""
+
+# A query that refers to the lane is possible on the right of IN alone. An ORDER BY in it would sort all that is due:
+# the outer loop is over the levels as they come, the inner one follows the index.
+_SQLITE = f"""
+SELECT {{columns}} FROM (
+    SELECT json_extract(value, '$[0]') AS queue, json_extract(value, '$[1]') AS name FROM json_each(%s)
+) AS lane CROSS JOIN {{table}} AS task WHERE task.rowid IN (
+    {_LEVELS}
+    SELECT task.rowid FROM level CROSS JOIN {{table}} AS task INDEXED BY cairnq_task_claim
+    WHERE {_DUE} AND task.priority = level.priority LIMIT %s
+) ORDER BY task.priority DESC, task.run_at, task.id LIMIT %s
+"""
 
 
 class Lane(NamedTuple):
@@ -32,7 +72,7 @@ class Lane(NamedTuple):
 
     def due(self, using: str) -> TaskQuerySet:
         """The lane's due tasks, in claim order."""
-        return _due(using, self.queue, self.name)
+        return Task.objects.using(using).due().filter(queue=self.queue, name=self.name).in_claim_order()
 
 
 class Place(NamedTuple):
@@ -49,48 +89,62 @@ def lanes_of(queues: Sequence[str], names: Sequence[str]) -> list[Lane]:
 def ahead(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
     """The first `limit` due tasks of all `lanes` together, in claim order. Locks nothing.
 
-    Each lane is read by itself, from its first task on: what waits in other lanes is never read past.
+    Each lane is read by itself, from its first task on: what waits in other lanes is never read past. Nor is what is
+    delayed in the same lane, except on MySQL and MariaDB what has a higher priority.
     """
-    if is_postgresql(using):
-        return ahead_by_lateral_join(using, lanes, limit)
-    return ahead_by_union(using, lanes, limit)
-
-
-def ahead_by_lateral_join(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
-    """`ahead()` where the database has LATERAL and arrays: one statement of the same length for any number of lanes."""
-    queues, names = zip(*lanes, strict=True)
-    sql, params = first_due_sql(using, list(queues), list(names), limit, columns="lane.queue, lane.name, task.id")
+    if connections[using].vendor not in ("postgresql", "sqlite"):
+        return _ahead_by_union(using, lanes, limit)
     with connections[using].cursor() as cursor:
-        cursor.execute(sql, params)
-        return [Place(Lane(queue, name), task_id) for queue, name, task_id in cursor.fetchall()]
+        cursor.execute(*first_due_sql(using, lanes, limit, columns="lane.queue, lane.name, task.id"))
+        return [Place(Lane(queue, name), UUID(str(task_id))) for queue, name, task_id in cursor.fetchall()]
 
 
 def first_due_sql(
-    using: str, queues: Any, names: Any, limit: Any, *, columns: str = "task.id"
+    using: str, lanes: Sequence[Lane], limit: int, *, columns: str = "task.id", lock: bool = False
 ) -> tuple[str, list[Any]]:
-    """What selects the first `limit` due tasks of all lanes together on PostgreSQL.
+    """A query for what `ahead()` finds, in claim order, and its parameters; on PostgreSQL and SQLite."""
+    if connections[using].vendor == "sqlite":
+        now = "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW')"  # in the form that times are stored in
+        return _SQLITE.format(now=now, columns=columns, table=_table(using)), [json.dumps(lanes), limit, limit]
+    sql, params = first_due_template(using, one_lane=len(lanes) == 1, columns=columns, lock=lock)
+    return sql, filled(params, {**lane_slots(lanes), "limit": limit})
 
-    `queues` and `names` are those of each lane, two lists of the same length. All three may be slots.
+
+def first_due_template(
+    using: str, *, one_lane: bool, columns: str = "task.id", lock: bool = False
+) -> tuple[str, list[Slot]]:
+    """`first_due_sql()` on PostgreSQL with slots: the "limit", and what `lane_slots()` gives.
+
+    With `lock`, for one lane, it locks what it finds, and passes over what others have locked.
     """
-    sql, params = _first_of_lane(using)
-    return _AHEAD.format(columns=columns, first_of_lane=sql), [queues, names, *params, limit, limit]
+    connection: Any = connections[using]
+    skips = connection.pg_version >= SKIPS_SINCE
+    sql = (_POSTGRES if skips else _POSTGRES_BY_LEVEL).format(
+        columns=columns,
+        table=_table(using),
+        lanes="(VALUES (%s, %s))" if one_lane else "unnest(%s::varchar[], %s::varchar[])",
+        lock=connection.ops.for_update_sql(skip_locked=True) if lock else "",
+        now="STATEMENT_TIMESTAMP()",
+    )
+    return sql, [Slot("queues"), Slot("names"), *[Slot("limit")] * (2 if skips else 3)]
 
 
-@lru_cache
-def _first_of_lane(using: str) -> tuple[str, tuple[Any, ...]]:
-    first = _first(_due(using, RawSQL("lane.queue", ()), RawSQL("lane.name", ())), _ANY)
-    sql, params = first.query.get_compiler(using).as_sql()
-    return sql.replace(f"LIMIT {_ANY}", "LIMIT %s"), params
+def lane_slots(lanes: Sequence[Lane]) -> dict[str, Any]:
+    queues, names = ([lane.queue for lane in lanes], [lane.name for lane in lanes])
+    return {"queues": queues, "names": names} if len(lanes) != 1 else {"queues": queues[0], "names": names[0]}
 
 
-def ahead_by_union(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
-    """`ahead()` on any database: a part for each lane, put together as text, since the ORM takes long for many."""
+def _table(using: str) -> str:
+    return connections[using].ops.quote_name(Task._meta.db_table)
+
+
+def _ahead_by_union(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
+    """A part for each lane, put together as text, since the ORM takes long for many."""
     connection = connections[using]
     queue, name = object(), object()
-    first = _first(_due(using, RawSQL("%s", [queue]), RawSQL("%s", [name])), limit)
+    due = Task.objects.using(using).due().filter(queue=RawSQL("%s", [queue]), name=RawSQL("%s", [name]))
+    first = due.in_claim_order().values_list("priority", "run_at", "id", "queue", "name")[:limit]
     sql, params = first.query.get_compiler(using).as_sql()
-    # SQLite takes an order and a limit inside a query of its own only.
-    one_lane = f"({sql})" if connection.features.supports_slicing_ordering_in_compound else f"SELECT * FROM ({sql})"
     rows: list[tuple[Any, ...]] = []
     with connection.cursor() as cursor:
         for part in in_batches(lanes, _LANES_IN_A_STATEMENT):
@@ -99,15 +153,7 @@ def ahead_by_union(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]
                 for lane in part
                 for param in params
             ]
-            cursor.execute(" UNION ALL ".join([one_lane] * len(part)), values)
+            cursor.execute(" UNION ALL ".join([f"({sql})"] * len(part)), values)
             rows += cursor.fetchall()
     rows.sort(key=lambda row: (-row[0], *row[1:3]))
     return [Place(Lane(queue, name), UUID(str(task_id))) for _, _, task_id, queue, name in rows[:limit]]
-
-
-def _first(due: TaskQuerySet, limit: int) -> Any:
-    return due.values_list("priority", "run_at", "id", "queue", "name")[:limit]
-
-
-def _due(using: str, queue: str | Combinable, name: str | Combinable) -> TaskQuerySet:
-    return Task.objects.using(using).due().filter(queue=queue, name=name).in_claim_order()

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
-from ..expressions import Slot
 from ..models import Task
 from ..querysets import TaskQuerySet
 from .engine import filled, is_postgresql
-from .lanes import ahead, first_due_sql, lanes_of
+from .lanes import ahead, first_due_template, lane_slots, lanes_of
 
 
 class Look(NamedTuple):
@@ -28,10 +27,9 @@ def look(using: str, queues: Sequence[str], names: Sequence[str]) -> Look:
     lanes = lanes_of(queues, names)
     if not is_postgresql(using):
         return Look(bool(lanes and ahead(using, lanes, 1)), *(rows.exists() for rows in _left_behind(using)))
-    sql, params = _statement(using)
-    slots = {"queues": [lane.queue for lane in lanes], "names": [lane.name for lane in lanes]}
+    sql, params = _statement(using, one_lane=len(lanes) == 1)
     with connections[using].cursor() as cursor:
-        cursor.execute(sql, filled(params, slots))
+        cursor.execute(sql, filled(params, {**lane_slots(lanes), "limit": 1}))
         return Look(*cursor.fetchone())
 
 
@@ -40,8 +38,8 @@ def _left_behind(using: str) -> tuple[TaskQuerySet, TaskQuerySet]:
 
 
 @lru_cache
-def _statement(using: str) -> tuple[str, list[Any]]:
-    parts = [first_due_sql(using, Slot("queues"), Slot("names"), 1)]
+def _statement(using: str, *, one_lane: bool) -> tuple[str, list[Any]]:
+    parts: list[tuple[str, Any]] = [first_due_template(using, one_lane=one_lane)]
     parts += [rows.values("pk")[:1].query.get_compiler(using).as_sql() for rows in _left_behind(using)]
     sql = ", ".join(f"EXISTS ({part})" for part, _ in parts)
     return f"SELECT {sql}", [param for _, params in parts for param in params]

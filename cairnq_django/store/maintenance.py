@@ -9,8 +9,6 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Case, Value, When
-
 from ..clock import Now, after
 from ..envelopes import expired, lease_expired
 from ..expressions import Among
@@ -18,7 +16,7 @@ from ..models import Task, TaskAttempt, TaskKey
 from ..querysets import TaskQuerySet
 from ..statuses import TERMINAL, AttemptOutcome, TaskStatus
 from . import states
-from .engine import in_batches, in_transaction
+from .engine import each_its_own, in_batches, in_transaction
 
 RECOVERY_BATCH = 100
 EXPIRE_BATCH = 200
@@ -150,18 +148,11 @@ def _expire(using: str, limit: int) -> list[UUID]:
 
 
 def _end_expired(using: str, late: TaskQuerySet) -> list[UUID]:
-    moments: dict[Any, list[UUID]] = {}
-    for pk, moment in late.values_list("pk", "expires_at"):
-        moments.setdefault(moment, []).append(pk)
-    found = [pk for pks in moments.values() for pk in pks]
+    found = {pk: expired(moment) for pk, moment in late.values_list("pk", "expires_at") if moment}
     if found:
-        column = Task._meta.get_field("error")
-        error = Case(
-            *[When(pk__in=pks, then=Value(expired(moment), column)) for moment, pks in moments.items()],
-            output_field=column,
-        )
-        Task.objects.using(using).filter(pk__in=found).update(**{**states.CANCELED, "error": error})
-    return found
+        errors = each_its_own(using, "error", found)
+        Task.objects.using(using).filter(pk__in=found).update(**{**states.CANCELED, "error": errors})
+    return list(found)
 
 
 def _old(using: str, ended: Ended, since: datetime | None) -> TaskQuerySet:

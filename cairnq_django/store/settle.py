@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Case, F, Func, TextField, Value, When
-from django.db.models.functions import Cast
+from django.db.models import F, TextField
 
 from ..clock import after
 from ..envelopes import Envelope, canceled_while_running
@@ -23,14 +22,14 @@ from . import states
 from .engine import (
     UpdateReturning,
     again_after_conflicts,
+    each_its_own,
     in_transaction,
     is_postgresql,
     returns_updated_rows,
     update_returning,
+    value_by_id,
 )
 from .leases import Lease
-
-_RESULT: Any = Task._meta.get_field("result")
 
 
 def complete(using: str, lease: Lease, result: Any) -> TaskStatus:
@@ -121,27 +120,20 @@ def release(using: str, leases: Sequence[Lease]) -> Released:
 
 
 def _complete_all(using: str, worker_id: str, attempt: int, results: Mapping[UUID, Any]) -> list[UUID]:
-    given = {pk: result for pk, result in results.items() if result is not None}
     if is_postgresql(using):
-        by_id = json.dumps({str(pk): result for pk, result in given.items()}, cls=StrictJSONEncoder)
+        given = {str(pk): result for pk, result in results.items() if result is not None}
+        by_id = json.dumps(given, cls=StrictJSONEncoder)
         slots = {"worker_id": worker_id, "attempt": attempt, "ids": list(results), "results": by_id}
         return [task_id for (task_id,) in _complete_statement(using).run(**slots)]
-    cases = [When(pk=pk, then=Value(result, _RESULT)) for pk, result in given.items()]
-    changes = {**states.SUCCEEDED, "result": Case(*cases, default=None, output_field=_RESULT) if cases else None}
     rows = _held(using, worker_id, attempt, results)
+    changes = {**states.SUCCEEDED, "result": each_its_own(using, "result", results)}
     return [task_id for (task_id,) in update_returning(rows, changes, ["id"])]
 
 
 @lru_cache
 def _complete_statement(using: str) -> UpdateReturning:
-    # Null where the object has no such key.
-    result = Func(
-        *(Slot("results"), Cast("id", TextField())),
-        template="%(expressions)s",
-        arg_joiner="::jsonb -> ",
-        output_field=_RESULT,
-    )
     rows = _held(using, Slot("worker_id"), Slot("attempt"), Slot("ids"))
+    result = value_by_id(Slot("results", TextField()), Task._meta.get_field("result"))
     return UpdateReturning(rows, {**states.SUCCEEDED, "result": result}, ["id"])
 
 

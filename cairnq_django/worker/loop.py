@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_PAUSE = 0.25  # seconds before the next try at what the database failed
 MAX_RECOVERY_INTERVAL = 5.0  # seconds
-LINGER = 0.01  # seconds
+LINGER = 0.001  # seconds
 SHORTEST_WRITE = 0.001  # seconds; a handler that takes less, on average, does not write
 MAX_SLEEP = 60.0  # seconds
 REPEAT_INTERVAL = 60.0  # seconds before an error that goes on is told again

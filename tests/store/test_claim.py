@@ -268,7 +268,8 @@ def test_a_claim_does_not_read_what_handlers_do_not_get(claim_all: ClaimAll) -> 
 def test_a_simple_claim_passes_over_what_another_session_has_locked_too() -> None:
     tasks = [TaskFactory(run_at=after(-n)) for n in range(10, 0, -1)]
     with another_transaction(lambda: claim_all(draw(limit=3), worker_id="worker-2")):
-        assert ids(claim_simply(draw(limit=5))) == pks(*tasks[3:5]), "it looks no further than its limit"
+        assert ids(claim_simply(draw("default", "empty", limit=5))) == pks(*tasks[3:5]), "it looks no further"
+        assert ids(claim_simply(draw(limit=3))) == pks(*tasks[5:8]), "one queue and name are read on"
     assert {task.worker_id for task in Task.objects.filter(pk__in=pks(*tasks[:3]))} == {"worker-2"}
 
 
