@@ -80,8 +80,10 @@ class Agenda:
         return self._in_vain > 1
 
     def begin_to_look_anew(self, now: float) -> None:
+        while self._due and self._due[0] <= now:
+            heappop(self._due)
         # Workers that were started together do not poll together for ever.
-        self._next_look = now + self._options.poll_interval * random.uniform(1.0, 1.1)
+        self._next_look = min([now + self._options.poll_interval * random.uniform(1.0, 1.1), *self._due[:1]])
 
     def nothing_is_due(self) -> None:
         """A look has found that out."""
@@ -99,9 +101,6 @@ class Agenda:
         self._unfinished.update(plan.unfinished)
         self._waits_for_bytes = plan.held_up is not None
         self._groups.rotate(-self._groups.index(plan.held_up) if plan.held_up is not None else -1)
-        while self._due and self._due[0] <= now:
-            heappop(self._due)
-        self._next_look = min([self._next_look, *self._due[:1]])
 
     def failed(self, again_at: float) -> None:
         """Nothing could be claimed; the next look is at `again_at`."""
