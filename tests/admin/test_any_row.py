@@ -12,7 +12,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.utils import translation
 
-from cairnq_django.admin.display import SHOWN_JSON
+from cairnq_django.admin.documents import SHOWN as SHOWN_JSON
 from cairnq_django.clock import after
 from cairnq_django.models import Task
 from cairnq_django.store.engine import json_depth
