@@ -86,14 +86,17 @@ def icon(status: str) -> SafeString:
     return format_html(_ICON, status, _SHAPES.get(TaskStatus(status), ""))
 
 
+def percent(share: float) -> str:
+    return f"{formats.number_format(int(share * 100))}\u00a0%"
+
+
 def progress(task: Task) -> SafeString:
-    percent = formats.number_format(int((task.progress or 0) * 100))
     return format_html(
         '<span class="cairnq-progress"><progress value="{}" max="1" aria-label="{}"></progress>'
-        ' <span class="cairnq-percent">{}&nbsp;%</span></span>',
+        ' <span class="cairnq-percent">{}</span></span>',
         str(task.progress),
         _("progress"),
-        percent,
+        percent(task.progress or 0),
     )
 
 

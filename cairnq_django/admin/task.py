@@ -185,7 +185,8 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         seconds = display.running_time(task)
         if seconds is None:
             return None
-        return format_html('<span data-label="{}">{}</span>', _("took"), display.duration(seconds))
+        text = display.duration(seconds)
+        return format_html('<span class="cairnq-took" data-label="{}">{}</span>', _("took"), text)
 
     @admin.display(description=gettext_lazy("error"))
     def short_error(self, task: Any) -> SafeString | None:
@@ -250,12 +251,14 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def live_view(self, request: HttpRequest, task_id: UUID) -> HttpResponse:
         """What changes on the page of a task that has not ended, for its script to ask again and again."""
         task = self._seen(request, task_id)
+        seconds = display.running_time(task)
         return JsonResponse(
             {
                 "version": _version(task),
                 "ended": task.is_terminal,
                 "progress": task.progress,
-                "percent": "" if task.progress is None else f"{int(task.progress * 100)}\u00a0%",
+                "percent": "" if task.progress is None else display.percent(task.progress),
+                "took": "" if seconds is None else display.duration(seconds),
                 "message": clean_text(task.message, MESSAGE_LIMIT),
             }
         )
@@ -277,7 +280,16 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _seen(self, request: HttpRequest, task_id: UUID) -> Task:
         """The task, if it is there and the user may see it."""
-        fields = ("status", "attempt", "progress", "message", "run_at", "cancel_requested_at", "completed_at")
+        fields = (
+            "status",
+            "attempt",
+            "progress",
+            "message",
+            "run_at",
+            "started_at",
+            "cancel_requested_at",
+            "completed_at",
+        )
         task: Task | None = self.get_queryset(request).only(*fields).filter(pk=task_id).first()
         if not self.has_view_permission(request, task):
             raise PermissionDenied

@@ -26,14 +26,15 @@
     };
 
     const move = (state) => {
-        const shown = document.querySelectorAll(".cairnq-progress");
-        shown.forEach((each) => {
+        document.querySelectorAll("#task_form .field-progress_bar .cairnq-progress").forEach((each) => {
             each.querySelector("progress").value = state.progress;
             each.querySelector(".cairnq-percent").textContent = state.percent;
         });
-        document.querySelectorAll(".cairnq-progress-message").forEach((each) => {
-            each.textContent = state.message;
-        });
+        for (const [shown, text] of [[".cairnq-progress-message", state.message], [".cairnq-took", state.took]]) {
+            document.querySelectorAll(shown).forEach((each) => {
+                each.textContent = text;
+            });
+        }
     };
 
     const showAnew = async () => {
@@ -58,8 +59,9 @@
         const again = wasLive
             ? document.querySelector("#cairnq-live button")
             : value && document.querySelector(`.cairnq-buttons button[value="${CSS.escape(value)}"]`);
-        if (again) {
-            again.focus({ preventScroll: true });
+        const next = again || (focused && document.querySelector("#cairnq-live button"));
+        if (next) {
+            next.focus({ preventScroll: true });
         }
     };
 
