@@ -29,6 +29,7 @@ from ..statuses import TERMINAL, TaskStatus
 COUNTED: Final = 10_000  # rows; counting them all would read all of a large table
 NEWEST: Final = 1_000  # rows that are looked at for the names, queues and error codes in use
 LOOKED_AT: Final = 100_000  # rows, the newest, that are looked at one by one for what no index holds
+LOOKED_AT_ERRORS: Final = 30_000  # rows, the newest, whose errors are looked at
 LOOKED_INTO: Final = 5_000  # rows, the newest, whose payloads are searched
 OFFERED: Final = 100  # values of a filter
 SHOWN_ERROR: Final = 300  # characters
@@ -199,7 +200,10 @@ class _LookingFilter(admin.SimpleListFilter):
         # PostgreSQL refuses to look for a text that it could not hold.
         if "\x00" in value:
             return queryset.none()
-        return self.matching(_bounds(request).newest(queryset, LOOKED_AT), value)
+        return self.matching(_bounds(request).newest(queryset, self.rows()), value)
+
+    def rows(self) -> int:
+        return LOOKED_AT
 
     def matching(self, tasks: QuerySet[Task], value: str) -> QuerySet[Task]:
         raise NotImplementedError
@@ -269,6 +273,9 @@ class ErrorCodeFilter(_SeenFilter):
     def offered(self, model_admin: Any, request: HttpRequest) -> Iterable[Any]:
         newest = TaskAttempt.objects.using(model_admin.get_queryset(request).db).order_by("-pk")
         return newest.annotate(code=self._CODE).values_list("code", flat=True)[:NEWEST]
+
+    def rows(self) -> int:
+        return LOOKED_AT_ERRORS
 
     def has_output(self) -> bool:
         return bool(self.lookup_choices)

@@ -272,6 +272,17 @@ def test_what_has_no_index_is_looked_for_in_the_newest_of_what_an_index_finds(
     assert "were looked at" not in by_index.html
 
 
+def test_fewer_errors_are_looked_at(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changelist, "LOOKED_AT_ERRORS", 2)
+    failed = [TaskFactory(failed=True, queue="mail", error={"code": "x"}) for _ in range(3)]
+    TaskFactory()
+
+    answer = operator.open_list(error="x", queue="mail")
+
+    assert answer.tasks == failed[:0:-1]
+    assert "Only the newest 2 tasks were looked at." in answer.html
+
+
 def test_filters_offer_what_is_in_use_and_what_handlers_declare(operator: Visitor) -> None:
     TaskFactory(name="no_handler_here", queue="mail")
 
