@@ -9,11 +9,9 @@ from uuid import UUID
 from django.contrib import admin
 from django.contrib.admin.utils import flatten_fieldsets, quote, unquote
 from django.contrib.admin.views.main import SEARCH_VAR
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
-from django.urls import path, reverse
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
@@ -22,13 +20,13 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.csrf import csrf_protect
-from django.views.decorators.http import require_safe
 
 from ..envelopes import MESSAGE_LIMIT
 from ..models import Task
 from ..serialization import clean_text
 from . import display, documents
 from .actions import ACTIONS, DJANGO_ACTS_ON_PAGES, PAGE_FIELD, buttons
+from .answering import Answering, version
 from .changelist import (
     COUNTED,
     AgeFilter,
@@ -51,19 +49,13 @@ UNEXPECTED: Final = "unexpected_exception"  # the code of what a handler did not
 _TEMPLATES = "admin/cairnq_django/task"
 
 
-def _version(task: Task) -> str:
-    """Differs once a page shows something that its script cannot change by itself."""
-    facts = (task.status, task.attempt, task.cancel_requested, task.run_at.timestamp())
-    return ".".join(map(str, (*facts, task.progress is not None, bool(task.message))))
-
-
 def _json(column: str, label: Any) -> Callable[[Any, Task], SafeString]:
     @admin.display(description=label)
     def show(admin: TaskAdmin, task: Task) -> SafeString:
         context = {
             "label": label,
             "value": documents.lay_out_head(task, column),
-            "download": admin._url("download", quote(task.pk), column),
+            "download": admin.url("download", quote(task.pk), column),
         }
         return render_to_string(f"{_TEMPLATES}/document.html", context)
 
@@ -93,7 +85,7 @@ def _oldest_children(task: Any) -> list[Task]:
 
 
 @admin.register(Task)
-class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class TaskAdmin(Answering):
     """Read-only; each thing that can be done to a task has a permission of its own."""
 
     list_display = ("state_and_progress", "task", "short_error", "age", "took", "tries")
@@ -235,68 +227,6 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         tasks = self.get_queryset(request).defer(*documents.COLUMNS)
         return tasks.annotate(**documents.heads(*documents.COLUMNS)).filter(pk=task_id).first()
 
-    def get_urls(self) -> list[Any]:
-        name = f"{self.opts.app_label}_{self.opts.model_name}"
-        return [
-            path("<uuid:task_id>/live/", self.admin_site.admin_view(self.live_view), name=f"{name}_live"),
-            path(
-                "<uuid:task_id>/<str:column>.json",
-                self.admin_site.admin_view(self.download_view),
-                name=f"{name}_download",
-            ),
-            *super().get_urls(),
-        ]
-
-    @method_decorator(require_safe)
-    def live_view(self, request: HttpRequest, task_id: UUID) -> HttpResponse:
-        """What changes on the page of a task that has not ended, for its script to ask again and again."""
-        task = self._seen(request, task_id)
-        seconds = display.running_time(task)
-        return JsonResponse(
-            {
-                "version": _version(task),
-                "ended": task.is_terminal,
-                "progress": task.progress,
-                "percent": "" if task.progress is None else display.percent(task.progress),
-                "took": "" if seconds is None else display.duration(seconds),
-                "message": clean_text(task.message, MESSAGE_LIMIT),
-            }
-        )
-
-    @method_decorator(require_safe)
-    def download_view(self, request: HttpRequest, task_id: UUID, column: str) -> HttpResponse:
-        """A JSON column, whole and as the database holds it."""
-        if column not in documents.COLUMNS:
-            raise Http404
-        task = self._seen(request, task_id)
-        rows = Task.objects.using(task._state.db).filter(pk=task_id)
-        text = rows.annotate(whole=documents.whole(column)).values_list("whole", flat=True).first()
-        headers = {
-            "Content-Disposition": f'attachment; filename="{task_id}-{column}.json"',
-            "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "no-store",
-        }
-        return HttpResponse("null" if text is None else text, content_type="application/json", headers=headers)
-
-    def _seen(self, request: HttpRequest, task_id: UUID) -> Task:
-        """The task, if it is there and the user may see it."""
-        fields = (
-            "status",
-            "attempt",
-            "progress",
-            "message",
-            "run_at",
-            "started_at",
-            "cancel_requested_at",
-            "completed_at",
-        )
-        task: Task | None = self.get_queryset(request).only(*fields).filter(pk=task_id).first()
-        if not self.has_view_permission(request, task):
-            raise PermissionDenied
-        if task is None:
-            raise Http404
-        return task
-
     @method_decorator(csrf_protect)
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
@@ -311,7 +241,7 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         task = context["original"]
         context["task_buttons"] = buttons(self, request, task, has_children=bool(_oldest_children(task)))
         if not task.is_terminal:
-            context["live"] = {"url": self._url("live", quote(task.pk)), "version": _version(task)}
+            context["live"] = {"url": self.url("live", quote(task.pk)), "version": version(task)}
         context["task_button_field"] = PAGE_FIELD
         return super().render_change_form(request, context, *args, **options)
 
@@ -358,7 +288,7 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             {
                 "failure": display.failure(documents.parse_head(task, "error")),
                 "open": True,
-                "download": self._url("download", quote(task.pk), "error"),
+                "download": self.url("download", quote(task.pk), "error"),
             },
         )
 
@@ -394,7 +324,7 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _found_by(self, term: str) -> SafeString:
         """A link to the list of what has this text in common."""
-        url = self._url("changelist") + "?" + urlencode({SEARCH_VAR: term})
+        url = self.url("changelist") + "?" + urlencode({SEARCH_VAR: term})
         return format_html('<a href="{}">{}</a>', url, term)
 
     def _other_task(self, task: Task, other_id: UUID) -> SafeString | str:
@@ -405,9 +335,5 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return self._task_link(other_id, name)
 
     def _task_link(self, task_id: UUID, name: str) -> SafeString:
-        url = self._url("change", quote(task_id))
+        url = self.url("change", quote(task_id))
         return format_html('<a href="{}">{} <span class="cairnq-mono">{}</span></a>', url, name, task_id)
-
-    def _url(self, page: str, *args: str) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=args, current_app=self.admin_site.name)
