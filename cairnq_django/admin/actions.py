@@ -156,8 +156,62 @@ _WHY_NOT = {
 _KEY_IN_USE = gettext_lazy("the key has another live task")
 
 
-def _action(permission: str, *, on_list: Any, on_page: Any) -> Callable[[Any], Any]:
+class Wording(NamedTuple):
+    on_page: Any
+    on_list: Any
+    question: Any = None  # takes the number of tasks; None where nothing is asked
+
+
+_WORDING: Final = {
+    "cancel_tasks": Wording(
+        gettext_lazy("Cancel task"),
+        gettext_lazy("Cancel selected tasks"),
+        ngettext_lazy(
+            "A queued task is canceled at once. A running one is asked to stop and ends canceled, whatever it returns.",
+            "Queued tasks are canceled at once. Running ones are asked to stop and end canceled, whatever they return.",
+            "count",
+        ),
+    ),
+    "cancel_families": Wording(
+        gettext_lazy("Cancel with descendants"),
+        gettext_lazy("Cancel selected tasks with their descendants"),
+        ngettext_lazy(
+            "The task and all its descendants are canceled, however deep, also below those that have ended. "
+            "Running ones are asked to stop and end canceled, whatever they return.",
+            "The tasks and all their descendants are canceled, however deep, also below those that have ended. "
+            "Running ones are asked to stop and end canceled, whatever they return.",
+            "count",
+        ),
+    ),
+    "retry_tasks": Wording(gettext_lazy("Retry task"), gettext_lazy("Retry selected tasks")),
+    "reset_tasks": Wording(
+        gettext_lazy("Retry with attempts reset"),
+        gettext_lazy("Retry selected tasks with attempts reset"),
+        ngettext_lazy(
+            "The task is queued again and its attempts count from the beginning. Those that failed are kept with their "
+            "errors.",
+            "The tasks are queued again and their attempts count from the beginning. Those that failed are kept with "
+            "their errors.",
+            "count",
+        ),
+    ),
+    "run_tasks_now": Wording(
+        gettext_lazy("Run now"),
+        gettext_lazy("Run selected tasks now"),
+        ngettext_lazy(
+            "The task becomes due now; when it was to be due is forgotten.",
+            "The tasks become due now; when they were to be due is forgotten.",
+            "count",
+        ),
+    ),
+}
+
+_ENDINGS: Final = ("cancel_tasks", "cancel_families")
+
+
+def _action(permission: str, name: str) -> Callable[[Any], Any]:
     """Declare an action of the list that is one of a task's own page as well."""
+    on_page, on_list, _question = _WORDING[name]
     if not DJANGO_ACTS_ON_PAGES:
         return admin.action(permissions=[permission], description=on_list)
     return admin.action(
@@ -168,58 +222,30 @@ def _action(permission: str, *, on_list: Any, on_page: Any) -> Callable[[Any], A
     )
 
 
-_LABELS: Final = {
-    "cancel_tasks": gettext_lazy("Cancel task"),
-    "cancel_families": gettext_lazy("Cancel with descendants"),
-    "retry_tasks": gettext_lazy("Retry task"),
-    "reset_tasks": gettext_lazy("Retry with attempts reset"),
-    "run_tasks_now": gettext_lazy("Run now"),
-}
-
-
-@_action("cancel", on_list=gettext_lazy("Cancel selected tasks"), on_page=_LABELS["cancel_tasks"])
+@_action("cancel", "cancel_tasks")
 def cancel_tasks(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse:
-    question = gettext_lazy(
-        "A queued task is canceled at once. A running one is asked to stop and ends canceled, whatever its result."
-    )
-    asked = _ask(model_admin, request, queryset, _LABELS["cancel_tasks"], question, takes_back=True)
-    return asked or _work_on(model_admin, request, queryset, _cancel)
+    return _ask(model_admin, request, queryset, "cancel_tasks") or _work_on(model_admin, request, queryset, _cancel)
 
 
-@_action(
-    "cancel_family",
-    on_list=gettext_lazy("Cancel selected tasks with their descendants"),
-    on_page=_LABELS["cancel_families"],
-)
+@_action("cancel_family", "cancel_families")
 def cancel_families(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse:
-    question = gettext_lazy(
-        "The task and all its descendants are canceled, however deep, also below those that have ended. "
-        "Running ones are asked to stop and end canceled, whatever their results."
-    )
-    asked = _ask(model_admin, request, queryset, _LABELS["cancel_families"], question, takes_back=True)
+    asked = _ask(model_admin, request, queryset, "cancel_families")
     return asked or _work_on(model_admin, request, queryset, _cancel_family)
 
 
-@_action("retry", on_list=gettext_lazy("Retry selected tasks"), on_page=_LABELS["retry_tasks"])
+@_action("retry", "retry_tasks")
 def retry_tasks(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse:
     return _work_on(model_admin, request, queryset, _retry)
 
 
-@_action("reset", on_list=gettext_lazy("Retry selected tasks with attempts reset"), on_page=_LABELS["reset_tasks"])
+@_action("reset", "reset_tasks")
 def reset_tasks(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse:
-    question = gettext_lazy(
-        "The task is queued again and its attempts count from the beginning. Those that failed are kept with their "
-        "errors."
-    )
-    asked = _ask(model_admin, request, queryset, _LABELS["reset_tasks"], question)
-    return asked or _work_on(model_admin, request, queryset, _reset)
+    return _ask(model_admin, request, queryset, "reset_tasks") or _work_on(model_admin, request, queryset, _reset)
 
 
-@_action("run_now", on_list=gettext_lazy("Run selected tasks now"), on_page=_LABELS["run_tasks_now"])
+@_action("run_now", "run_tasks_now")
 def run_tasks_now(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task]) -> HttpResponse:
-    question = gettext_lazy("The task is due now; when it was to be due is forgotten.")
-    asked = _ask(model_admin, request, queryset, _LABELS["run_tasks_now"], question)
-    return asked or _work_on(model_admin, request, queryset, _run_now)
+    return _ask(model_admin, request, queryset, "run_tasks_now") or _work_on(model_admin, request, queryset, _run_now)
 
 
 #: As they are offered.
@@ -238,7 +264,7 @@ def buttons(model_admin: Any, request: HttpRequest, task: Task, *, has_children:
     if DJANGO_ACTS_ON_PAGES:
         offered = model_admin.get_action_choices(request, [], action_location=admin.ActionLocation.CHANGE_FORM)
     else:
-        offered = [(name, _LABELS[name]) for name in model_admin.get_actions(request) if name in _LABELS]
+        offered = [(name, _WORDING[name].on_page) for name in model_admin.get_actions(request) if name in _WORDING]
     ended_badly = task.failed or task.canceled
     possible = {
         cancel_tasks.__name__: not task.is_terminal and not (task.is_running and task.cancel_requested),
@@ -247,19 +273,10 @@ def buttons(model_admin: Any, request: HttpRequest, task: Task, *, has_children:
         reset_tasks.__name__: ended_badly and task.attempt > 0,
         run_tasks_now.__name__: task.is_queued and task.run_at > timezone.now(),
     }
-    endings = (cancel_tasks.__name__, cancel_families.__name__)
-    return [Button(name, label, name in endings) for name, label in offered if possible.get(name, True)]
+    return [Button(name, label, name in _ENDINGS) for name, label in offered if possible.get(name, True)]
 
 
-def _ask(
-    model_admin: Any,
-    request: HttpRequest,
-    queryset: QuerySet[Task],
-    title: Any,
-    question: Any,
-    *,
-    takes_back: bool = False,
-) -> HttpResponse | None:
+def _ask(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task], action: str) -> HttpResponse | None:
     """A page that asks whether it is meant, with the same form again; None once the visitor has said yes."""
     if CONFIRMED in request.POST:
         return None
@@ -268,11 +285,12 @@ def _ask(
     if not named:
         return None  # to be told that they are gone
     total = queryset.order_by()[: AT_ONCE + 1].count()
+    wording = _WORDING[action]
     context = {
         **model_admin.admin_site.each_context(request),
-        "title": title,
-        "takes_back": takes_back,
-        "question": question,
+        "title": wording.on_page if PAGE_FIELD in request.POST else wording.on_list,
+        "takes_back": action in _ENDINGS,
+        "question": wording.question % {"count": total},
         "tasks": [{"state": display.status_and_progress(task), "name": task.name, "id": task.pk} for task in named],
         "others": min(total, AT_ONCE) - len(named),
         "fields": [

@@ -194,6 +194,7 @@ def test_what_cannot_be_undone_is_asked_first(operator: Visitor) -> None:
 
     assert question.asks
     assert question.status == 200
+    assert "<h1>Cancel task</h1>" in question.html
     assert "&lt;b&gt;send&lt;/b&gt;" in question.html
     assert str(task.pk) in question.html
     assert f'href="{operator.page_url(task)}"' in question.html
@@ -207,6 +208,7 @@ def test_the_question_names_some_of_many_tasks(operator: Visitor, monkeypatch: p
 
     question = operator.run("cancel_tasks", *tasks, confirm=False)
 
+    assert "<h1>Cancel selected tasks</h1>" in question.html
     assert "and 3 other tasks" in question.html
     assert question.html.count("name_") == 2
     assert len(question.question.hidden_lists["_selected_action"]) == 5
