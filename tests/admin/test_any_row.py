@@ -244,6 +244,12 @@ def test_links_stay_on_the_admin_site_they_are_on(operator: Visitor, client: Cli
     assert 'href="/admin/' not in page.html
     assert visitor.press("Retry task", task).messages == {("success", "1 task was queued again.")}
     assert visitor.open_list().tasks == [task, parent]
+    question = visitor.press("Cancel task", task, confirm=False)
+    for answer in (visitor.open_page(task), question):
+        assert answer.status == 200
+        assert '"/back-office/' in answer.html
+        assert '"/admin/' not in answer.html
+    assert visitor.press("Cancel task", task).messages == {("success", "1 task was canceled.")}
 
 
 class DedicatedRouter:

@@ -18,6 +18,7 @@ from django.utils.timezone import override
 
 from cairnq_django.admin import task as task_admin
 from cairnq_django.admin import timeline
+from cairnq_django.admin.actions import ACTIONS, CONFIRMED
 from cairnq_django.clock import Now, after
 from cairnq_django.models import Task
 from cairnq_django.store.engine import task_database
@@ -347,9 +348,12 @@ def test_looking_changes_nothing(operator: Visitor) -> None:
     task = TaskFactory(failed=True)
     before = row_of(Task.objects.get())
 
-    operator.open_list(action="retry_tasks", _selected_action=str(task.pk))
-    operator.open_page(task)
-    operator.client.get(operator.page_url(task), {"CHANGE_FORM-action": "retry_tasks", "_selected_action": task.pk})
+    for action in ACTIONS:
+        data = {"_selected_action": str(task.pk), CONFIRMED: "yes"}
+        operator.open_list(action=action.__name__, **data)
+        operator.client.get(operator.page_url(task), {"CHANGE_FORM-action": action.__name__, **data})
+    for url in (operator.page_url(task), live_url(operator, task), download_url(operator, task, "payload")):
+        assert operator.client.get(url).status_code == 200
 
     assert row_of(Task.objects.get()) == before
     assert not LogEntry.objects.exists()
@@ -368,10 +372,12 @@ def test_who_may_only_view_sees_everything_and_can_do_nothing(
     assert code_blocks(page.html)[-1] == '{\n  "shown": "to all"\n}'
     assert page.form.labels == []
     assert "action-select" not in visitor.open_list().html
-    for action in ("cancel_tasks", "retry_tasks"):
-        data = {"CHANGE_FORM-action": action, "_selected_action": str(task.pk)}
-        assert visitor.client.post(visitor.page_url(task), data).status_code == 403
-        visitor.client.post(visitor.list_url(), {"action": action, "_selected_action": str(task.pk)})
+    for action in ACTIONS:
+        name = action.__name__
+        data = {"_selected_action": str(task.pk), CONFIRMED: "yes"}
+        page_data = {"CHANGE_FORM-action": name, **data}
+        assert visitor.client.post(visitor.page_url(task), page_data).status_code == 403
+        visitor.client.post(visitor.list_url(), {"action": name, **data})
     assert row_of(Task.objects.get()) == before
 
 
