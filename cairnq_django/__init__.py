@@ -19,6 +19,8 @@ _ROOMS = {
         "cancel_by_key",
         "retry",
         "retry_by_key",
+        "run_now",
+        "run_now_by_key",
         "stats",
         "queue_depth",
         "purge",
@@ -30,6 +32,8 @@ _ROOMS = {
         "acancel_by_key",
         "aretry",
         "aretry_by_key",
+        "arun_now",
+        "arun_now_by_key",
         "astats",
         "aqueue_depth",
         "apurge",
@@ -71,6 +75,8 @@ if TYPE_CHECKING:
     from .client import aqueue_depth as aqueue_depth
     from .client import aretry as aretry
     from .client import aretry_by_key as aretry_by_key
+    from .client import arun_now as arun_now
+    from .client import arun_now_by_key as arun_now_by_key
     from .client import astats as astats
     from .client import asubmit as asubmit
     from .client import asubmit_many as asubmit_many
@@ -82,6 +88,8 @@ if TYPE_CHECKING:
     from .client import queue_depth as queue_depth
     from .client import retry as retry
     from .client import retry_by_key as retry_by_key
+    from .client import run_now as run_now
+    from .client import run_now_by_key as run_now_by_key
     from .client import stats as stats
     from .client import submit as submit
     from .client import submit_many as submit_many

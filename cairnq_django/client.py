@@ -23,7 +23,7 @@ from .statuses import TERMINAL, TaskStatus
 from .store import control, maintenance
 from .store import stats as read_model
 from .store import submit as insertion
-from .store.control import Changed
+from .store.control import CanceledFamily, Changed
 from .store.engine import task_database
 from .store.maintenance import Ended
 from .store.stats import QueueStats
@@ -186,13 +186,7 @@ def cancel(task_id: Task | TaskId, *, family: bool = False) -> Task:
     With `family=True` its descendants are canceled with it, in one transaction, also below those that have ended. What
     a running one of them submits after this is not covered: its handler has to look at `ctx.canceled()` before.
     """
-    if not family:
-        return request_cancel(task_id).task
-    pk = as_task_id(task_id)
-    with named(f"task {pk}") as using:
-        task, ended = control.cancel_family(using, pk)
-    notify.announce(using, Channel.ENDED, map(str, ended))
-    return task
+    return request_family_cancel(task_id).task if family else request_cancel(task_id).task
 
 
 def cancel_by_key(key: str, *, family: bool = False) -> Task:
@@ -200,23 +194,38 @@ def cancel_by_key(key: str, *, family: bool = False) -> Task:
     return cancel(id_by_key(key), family=family)
 
 
-def retry(task_id: Task | TaskId) -> Task:
+def retry(task_id: Task | TaskId, *, reset_attempts: bool = False) -> Task:
     """Queue a failed or canceled task again, due now, and return its row.
 
-    Its attempts go on counting; if they were used up, one more is allowed. Joins the caller's transaction. Raises
-    `CairnQError` for a task in another state, `AlreadyExists` if its key has another live task by now, and
-    `Task.DoesNotExist`.
+    Its attempts go on counting; if they were used up, one more is allowed. With `reset_attempts=True` they count from
+    the beginning, so that all of them are left; those that failed are kept with their errors all the same. Joins the
+    caller's transaction. Raises `CairnQError` for a task in another state, `AlreadyExists` if its key has another live
+    task by now, and `Task.DoesNotExist`.
     """
     pk = as_task_id(task_id)
     with named(f"task {pk}") as using:
-        task = control.retry(using, pk).task
+        task = control.retry(using, pk, reset_attempts=reset_attempts).task
     notify.announce(using, Channel.QUEUED, [task.queue])
     return task
 
 
-def retry_by_key(key: str) -> Task:
+def retry_by_key(key: str, *, reset_attempts: bool = False) -> Task:
     """Queue the key's current task again, as `retry()` does. Raises what `retry()` raises."""
-    return retry(id_by_key(key))
+    return retry(id_by_key(key), reset_attempts=reset_attempts)
+
+
+def run_now(task_id: Task | TaskId) -> Task:
+    """Make a queued task due now that was delayed or waits for its retry, and return its row.
+
+    One that is due already stays as it is. Joins the caller's transaction. Raises `CairnQError` for a task in another
+    state, and `Task.DoesNotExist`.
+    """
+    return request_run_now(task_id).task
+
+
+def run_now_by_key(key: str) -> Task:
+    """Make the key's current task due now, as `run_now()` does. Raises what `run_now()` raises."""
+    return run_now(id_by_key(key))
 
 
 def stats() -> dict[str, QueueStats]:
@@ -267,6 +276,8 @@ acancel = twin(cancel)
 acancel_by_key = twin(cancel_by_key)
 aretry = twin(retry)
 aretry_by_key = twin(retry_by_key)
+arun_now = twin(run_now)
+arun_now_by_key = twin(run_now_by_key)
 astats = twin(stats)
 aqueue_depth = twin(queue_depth)
 apurge = twin(purge)
@@ -294,6 +305,25 @@ def request_cancel(task_id: Task | TaskId) -> Changed:
         task, changed = control.cancel(using, pk)
     if changed and task.is_terminal:
         notify.announce(using, Channel.ENDED, [str(pk)])
+    return Changed(task, changed)
+
+
+def request_family_cancel(task_id: Task | TaskId) -> CanceledFamily:
+    """`cancel(family=True)`, also saying which tasks it changed."""
+    pk = as_task_id(task_id)
+    with named(f"task {pk}") as using:
+        canceled = control.cancel_family(using, pk)
+    notify.announce(using, Channel.ENDED, map(str, canceled.ended))
+    return canceled
+
+
+def request_run_now(task_id: Task | TaskId) -> Changed:
+    """`run_now()`, also saying whether it changed anything."""
+    pk = as_task_id(task_id)
+    with named(f"task {pk}") as using:
+        task, changed = control.run_now(using, pk)
+    if changed:
+        notify.announce(using, Channel.QUEUED, [task.queue])
     return Changed(task, changed)
 
 

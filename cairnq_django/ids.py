@@ -6,9 +6,15 @@ import os
 import threading
 import time
 import uuid
+from datetime import datetime
 
 _lock = threading.Lock()  # guards _last
 _last = 0  # the 74 bits of the newest id: 48 of milliseconds, 26 of counter
+
+
+def first_id_at(when: datetime) -> uuid.UUID:
+    """The least id that can be made at this moment; ids made before it are less."""
+    return uuid.UUID(int=max(0, int(when.timestamp() * 1000)) << 80 | 7 << 76 | 2 << 62)
 
 
 def new_task_id() -> uuid.UUID:

@@ -24,7 +24,9 @@ class TaskActions(Protocol):
 
     def cancel(self, task_id: UUID, *, family: bool = False) -> Task: ...
 
-    def retry(self, task_id: UUID) -> Task: ...
+    def retry(self, task_id: UUID, *, reset_attempts: bool = False) -> Task: ...
+
+    def run_now(self, task_id: UUID) -> Task: ...
 
 
 class Task(models.Model):
@@ -66,7 +68,13 @@ class Task(models.Model):
         verbose_name = _("task")
         verbose_name_plural = _("tasks")
         default_permissions = ("view",)
-        permissions = [("cancel_task", _("Can cancel tasks")), ("retry_task", _("Can retry tasks"))]
+        permissions = [
+            ("cancel_task", _("Can cancel tasks")),
+            ("cancel_family_task", _("Can cancel tasks with their descendants")),
+            ("retry_task", _("Can retry tasks")),
+            ("reset_task", _("Can retry tasks with their attempts reset")),
+            ("run_now_task", _("Can make delayed tasks run now")),
+        ]
         constraints = [
             models.CheckConstraint(name="cairnq_task_status", condition=Q(status__in=TaskStatus.values)),
             models.CheckConstraint(name="cairnq_task_attempts", condition=Q(attempt__gte=0, max_attempts__gte=1)),
@@ -165,12 +173,19 @@ class Task(models.Model):
     async def acancel(self, *, family: bool = False) -> Task:
         return await sync_to_async(self.cancel)(family=family)
 
-    def retry(self) -> Task:
+    def retry(self, *, reset_attempts: bool = False) -> Task:
         """Queue this task again, as `cairnq_django.retry(task.id)` does, and take over what the row says then."""
-        return self._take_over(self.actions.retry(self.id))
+        return self._take_over(self.actions.retry(self.id, reset_attempts=reset_attempts))
 
-    async def aretry(self) -> Task:
-        return await sync_to_async(self.retry)()
+    async def aretry(self, *, reset_attempts: bool = False) -> Task:
+        return await sync_to_async(self.retry)(reset_attempts=reset_attempts)
+
+    def run_now(self) -> Task:
+        """Make this task due now, as `cairnq_django.run_now(task.id)` does, and take over what the row says then."""
+        return self._take_over(self.actions.run_now(self.id))
+
+    async def arun_now(self) -> Task:
+        return await sync_to_async(self.run_now)()
 
     def refresh(self) -> Task:
         """Read the row again. Raises `Task.DoesNotExist` if it was purged."""

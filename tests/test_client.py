@@ -23,6 +23,8 @@ from cairnq_django import (
     queue_depth,
     retry,
     retry_by_key,
+    run_now,
+    run_now_by_key,
     stats,
     submit,
     wait,
@@ -188,6 +190,21 @@ def test_retry_takes_the_key_s_current_task() -> None:
     task = TaskFactory(key="receipt:7", failed=True)
     assert retry_by_key("receipt:7") == task
     assert task.refresh().is_queued
+
+
+def test_a_retry_can_count_attempts_from_the_beginning() -> None:
+    task = TaskFactory(key="receipt:7", failed=True)
+    assert retry_by_key("receipt:7", reset_attempts=True).attempt == 0
+    assert task.refresh().is_queued
+
+
+def test_a_delayed_task_can_be_made_due() -> None:
+    task = submit("work", key="receipt:7", delay=3600)
+    assert run_now(task.id).run_at < task.run_at
+    assert list(Task.objects.due()) == [task]
+    later = submit("work", key="receipt:8", delay=3600)
+    assert run_now_by_key("receipt:8").run_at < later.run_at
+    assert later.run_now().run_at < later.created_at + timedelta(hours=1)
 
 
 def test_a_retry_does_not_push_another_live_task_from_its_key() -> None:

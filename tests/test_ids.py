@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import time
 import uuid
+from datetime import datetime, timezone
 
 import pytest
 
-from cairnq_django.ids import new_task_id
+from cairnq_django.ids import first_id_at, new_task_id
 from cairnq_django.models import Task
 from tests.factories import new_task
 from tests.helpers import in_threads
@@ -47,6 +48,16 @@ def test_ids_go_on_in_order_when_the_clock_is_set_back(monkeypatch: pytest.Monke
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000_000 * 86_400)
     after = [new_task_id() for _ in range(1_000)]
     assert [before, *after] == sorted([before, *after])
+
+
+def test_the_first_id_of_a_moment_comes_after_those_before_it_and_before_those_after() -> None:
+    before = new_task_id()
+    time.sleep(0.002)
+    now = datetime.now(timezone.utc)
+    time.sleep(0.002)
+    assert before < first_id_at(now) < new_task_id()
+    assert (first_id_at(now).version, first_id_at(now).variant) == (7, uuid.RFC_4122)
+    assert first_id_at(datetime(1969, 1, 1, tzinfo=timezone.utc)) < before
 
 
 def test_ids_cannot_be_guessed_from_their_neighbours() -> None:

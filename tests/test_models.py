@@ -197,7 +197,7 @@ def test_what_belongs_to_a_task_goes_with_it() -> None:
     assert not TaskKey.objects.exists()
 
 
-def test_people_may_view_cancel_and_retry_tasks_and_nothing_else() -> None:
+def test_people_may_view_and_mend_tasks_and_nothing_else() -> None:
     permissions = {
         codename
         for model in (Task, TaskKey, TaskAttempt)
@@ -206,7 +206,8 @@ def test_people_may_view_cancel_and_retry_tasks_and_nothing_else() -> None:
             *(codename for codename, _ in model._meta.permissions),
         )
     }
-    assert permissions == {"view_task", "cancel_task", "retry_task"}
+    mending = {"cancel_task", "cancel_family_task", "retry_task", "reset_task", "run_now_task"}
+    assert permissions == {"view_task", *mending}
 
 
 def test_the_migrations_are_complete() -> None:

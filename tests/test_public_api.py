@@ -25,6 +25,8 @@ TWINS = {
     "cancel_by_key": "acancel_by_key",
     "retry": "aretry",
     "retry_by_key": "aretry_by_key",
+    "run_now": "arun_now",
+    "run_now_by_key": "arun_now_by_key",
     "stats": "astats",
     "queue_depth": "aqueue_depth",
     "purge": "apurge",

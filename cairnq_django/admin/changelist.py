@@ -1,8 +1,11 @@
-"""How the list of tasks finds its rows: bounded counting, exact search, no large columns."""
+"""How the list of tasks finds its rows: bounded counting, bounded looking where no index helps, no large columns."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterable
+from datetime import timedelta
 from itertools import chain
 from typing import Any, Final
 from uuid import UUID
@@ -10,20 +13,31 @@ from uuid import UUID
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
-from django.db.models import Q, QuerySet
+from django.db.models import Q, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform
-from django.db.models.functions import Left
+from django.db.models.functions import Cast, Left
 from django.http import HttpRequest
+from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
 
-from ..models import Task
+from ..ids import first_id_at
+from ..models import Task, TaskAttempt
 from ..registry import default_registry
 from ..statuses import TERMINAL, TaskStatus
 
 COUNTED: Final = 10_000  # rows; counting them all would read all of a large table
-NEWEST: Final = 1_000  # rows that are looked at for the names and queues in use
+NEWEST: Final = 1_000  # rows that are looked at for the names, queues and error codes in use
+LOOKED_AT: Final = 100_000  # rows, the newest, that are looked at one by one for what no index holds
+LOOKED_AT_ERRORS: Final = 30_000  # rows, the newest, whose errors are looked at
+LOOKED_INTO: Final = 5_000  # rows, the newest, whose payloads are searched
+OFFERED: Final = 100  # values of a filter
 SHOWN_ERROR: Final = 300  # characters
+
+PAYLOAD_PREFIX: Final = "payload:"
+
+#: How far the clocks of those who make ids may be from the database's.
+_CLOCKS_APART: Final = timedelta(minutes=10)
 
 _UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
 
@@ -39,6 +53,8 @@ class TaskChangeList(ChangeList):
 
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Task]:
         tasks: QuerySet[Task] = super().get_queryset(request, exclude_parameters)
+        bounds = _bounds(request)
+        self.looked_at = bounds.rows if bounds.cut else None
         return tasks.defer("payload", "result", "metadata", "error").annotate(
             error_type=Left(KeyTextTransform("type", "error"), SHOWN_ERROR),
             error_code=Left(KeyTextTransform("code", "error"), SHOWN_ERROR),
@@ -61,14 +77,43 @@ class CappedPaginator(Paginator):  # type: ignore[type-arg]
     @cached_property
     def _counted(self) -> int:
         rows: Any = self.object_list
-        return int(rows.order_by()[: COUNTED + 1].count())
+        # Without what the list shows of each error, which the database would put together for every row.
+        return int(rows.order_by().values("pk")[: COUNTED + 1].count())
 
 
-def search(tasks: QuerySet[Task], term: str) -> QuerySet[Task]:
-    """The tasks that have this id, key or correlation id; or else, this name.
+class _Bounds:
+    """Whether a request's rows were bounded already, to how many, and whether that left any out."""
 
-    Names have no index: they are looked at only where nothing else fits.
+    def __init__(self) -> None:
+        self.rows: int | None = None
+        self.cut = False
+
+    def newest(self, tasks: QuerySet[Task], rows: int) -> QuerySet[Task]:
+        """The newest `rows` of what an index finds, by one look at the last of them."""
+        if self.rows is not None and self.rows <= rows:
+            return tasks
+        self.rows = rows
+        oldest = tasks.order_by("-pk").values_list("pk", flat=True)[rows - 1 : rows].first()
+        if oldest is None:
+            return tasks
+        self.cut = True
+        return tasks.filter(pk__gte=oldest)
+
+
+def _bounds(request: Any) -> _Bounds:
+    if not hasattr(request, "cairnq_bounds"):
+        request.cairnq_bounds = _Bounds()
+    bounds: _Bounds = request.cairnq_bounds
+    return bounds
+
+
+def search(request: HttpRequest, tasks: QuerySet[Task], term: str) -> QuerySet[Task]:
+    """The tasks that have this id, key or correlation id; or else, this name. `payload:` searches payloads.
+
+    Names and payloads have no index: of what the filters leave, the newest tasks alone are looked at.
     """
+    if term.startswith(PAYLOAD_PREFIX):
+        return _with_payload(request, tasks, term.removeprefix(PAYLOAD_PREFIX).strip())
     texts = {term, term.strip()}
     found = _UUID.search(term)
     if found is not None:
@@ -78,7 +123,19 @@ def search(tasks: QuerySet[Task], term: str) -> QuerySet[Task]:
     if found is not None:
         return tasks.filter(Q(pk=task_id) | indexed)
     pointed_to = tasks.filter(indexed)
-    return pointed_to if pointed_to.exists() else tasks.filter(name__in=texts)
+    return pointed_to if pointed_to.exists() else _bounds(request).newest(tasks, LOOKED_AT).filter(name__in=texts)
+
+
+def _with_payload(request: HttpRequest, tasks: QuerySet[Task], text: str) -> QuerySet[Task]:
+    if not text:
+        return tasks
+    # Texts inside JSON are escaped, and on some databases stored as ASCII.
+    written = {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], text}
+    matches = Q(*(("payload_text__contains", each) for each in sorted(written)), _connector=Q.OR)
+    newest = _bounds(request).newest(tasks, LOOKED_INTO)
+    # Looked into once: the page asks for its rows and for their number.
+    found = list(newest.alias(payload_text=Cast("payload", TextField())).filter(matches).values_list("pk", flat=True))
+    return tasks.filter(pk__in=found)
 
 
 class StatusFilter(admin.SimpleListFilter):
@@ -101,34 +158,127 @@ class StatusFilter(admin.SimpleListFilter):
         return queryset.filter(lease_until__isnull=False) if status == TaskStatus.RUNNING else queryset
 
 
-class _SeenFilter(admin.SimpleListFilter):
-    """Offers what handlers declare and the newest tasks hold: all values there are would take a scan of the table."""
+class AgeFilter(admin.SimpleListFilter):
+    """By when tasks were submitted, as exactly as the column says; ids, which begin with it, bound the search."""
 
-    parameter_name: str  # the column's name, too
+    title = _("age")
+    parameter_name = "age"
+
+    _SPANS: Final = {
+        "1h": timedelta(hours=1),
+        "1d": timedelta(days=1),
+        "7d": timedelta(days=7),
+    }
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        column = self.parameter_name
-        newest = model_admin.get_queryset(request).order_by("-pk").values_list(column, flat=True)[:NEWEST]
-        declared = (getattr(definition, column) for definition in default_registry)
-        chosen = [self.value()] if self.value() else []
-        return [(value, value) for value in sorted({*chain(newest, declared, chosen)})]
+        return [
+            ("1h", _("the last hour")),
+            ("1d", _("the last day")),
+            ("7d", _("the last week")),
+            ("older", _("over a week")),
+        ]
 
-    def has_output(self) -> bool:
-        return len(self.lookup_choices) > 1 or self.value() is not None
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Task]) -> QuerySet[Task]:
+        chosen = self.value()
+        if chosen is None:
+            return queryset
+        since = timezone.now() - self._SPANS.get(chosen, self._SPANS["7d"])
+        if chosen in self._SPANS:
+            return queryset.filter(pk__gte=first_id_at(since - _CLOCKS_APART), created_at__gte=since)
+        if chosen == "older":
+            return queryset.filter(pk__lt=first_id_at(since + _CLOCKS_APART), created_at__lt=since)
+        return queryset.none()
+
+
+class _LookingFilter(admin.SimpleListFilter):
+    """A filter by what no index holds: it comes after those that have one, and looks at the newest rows they leave."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Task]) -> QuerySet[Task]:
         value = self.value()
         if value is None:
             return queryset
         # PostgreSQL refuses to look for a text that it could not hold.
-        return queryset.none() if "\x00" in value else queryset.filter(**{self.parameter_name: value})
+        if "\x00" in value:
+            return queryset.none()
+        return self.matching(_bounds(request).newest(queryset, self.rows()), value)
+
+    def rows(self) -> int:
+        return LOOKED_AT
+
+    def matching(self, tasks: QuerySet[Task], value: str) -> QuerySet[Task]:
+        raise NotImplementedError
 
 
-class QueueFilter(_SeenFilter):
+class _SeenFilter(_LookingFilter):
+    """Offers what is declared and what the newest rows hold: all values there are would take a scan of the table."""
+
+    def offered(self, model_admin: Any, request: HttpRequest) -> Iterable[Any]:
+        raise NotImplementedError
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        chosen = [value for value in [self.value()] if value]
+        # Plain text, whatever a handler's declaration claims to be safe.
+        seen = {"".join(value) for value in self.offered(model_admin, request) if isinstance(value, str)}
+        return [(value, value) for value in sorted({*sorted(seen)[:OFFERED], *chosen})]
+
+    def has_output(self) -> bool:
+        return len(self.lookup_choices) > 1 or self.value() is not None
+
+
+class _ColumnFilter(_SeenFilter):
+    parameter_name: str  # the column's name, too
+
+    def offered(self, model_admin: Any, request: HttpRequest) -> Iterable[Any]:
+        column = self.parameter_name
+        newest = model_admin.get_queryset(request).order_by("-pk").values_list(column, flat=True)[:NEWEST]
+        return chain(newest, (getattr(definition, column) for definition in default_registry))
+
+    def matching(self, tasks: QuerySet[Task], value: str) -> QuerySet[Task]:
+        return tasks.filter(**{self.parameter_name: value})
+
+
+class QueueFilter(_ColumnFilter):
     title = _("queue")
     parameter_name = "queue"
 
 
-class NameFilter(_SeenFilter):
+class NameFilter(_ColumnFilter):
     title = _("name")
     parameter_name = "name"
+
+
+class RetriesFilter(_LookingFilter):
+    title = _("retries")
+    parameter_name = "retries"
+
+    _RETRIED: Final = Q(attempt__gt=1) | Q(attempt=1, status=TaskStatus.QUEUED)
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return [("yes", _("with retries")), ("no", _("without retries"))]
+
+    def matching(self, tasks: QuerySet[Task], value: str) -> QuerySet[Task]:
+        if value not in ("yes", "no"):
+            return tasks.none()
+        return tasks.filter(self._RETRIED if value == "yes" else ~self._RETRIED)
+
+
+class ErrorCodeFilter(_SeenFilter):
+    """By the code of a task's latest error; offers those of the newest attempts that failed."""
+
+    title = _("error code")
+    parameter_name = "error"
+
+    _CODE: Final = Left(KeyTextTransform("code", "error"), SHOWN_ERROR)
+
+    def offered(self, model_admin: Any, request: HttpRequest) -> Iterable[Any]:
+        newest = TaskAttempt.objects.using(model_admin.get_queryset(request).db).order_by("-pk")
+        return newest.annotate(code=self._CODE).values_list("code", flat=True)[:NEWEST]
+
+    def rows(self) -> int:
+        return LOOKED_AT_ERRORS
+
+    def has_output(self) -> bool:
+        return bool(self.lookup_choices)
+
+    def matching(self, tasks: QuerySet[Task], value: str) -> QuerySet[Task]:
+        return tasks.alias(code=self._CODE).filter(error__isnull=False, code=value)

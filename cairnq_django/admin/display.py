@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from django.template.defaultfilters import filesizeformat
 from django.utils import formats, timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -15,10 +14,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..envelopes import MESSAGE_LIMIT, TRACEBACK_LIMIT
-from ..models import Task, TaskAttempt
+from ..models import Task
 from ..serialization import clean_text
-
-SHOWN_JSON: Final = 50_000  # characters of one value
+from ..statuses import TaskStatus
+from .documents import LaidOut, lay_out
 
 _UNITS: Final = (
     (86_400, gettext_lazy("%(number)s d")),
@@ -28,7 +27,18 @@ _UNITS: Final = (
 )
 _ENVELOPE_FIELDS: Final = ("type", "code", "message", "retryable")
 
-_encoder = json.JSONEncoder(indent=2, ensure_ascii=False)
+# On a square of 16: a clock, a triangle, a tick, a cross and a ring with a bar, to be told apart without colours.
+_SHAPES: Final = {
+    TaskStatus.QUEUED: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM8 5v3.2l2.2 1.6",
+    TaskStatus.RUNNING: "M5 3.5v9l7.5-4.5z",
+    TaskStatus.SUCCEEDED: "M3 8.6l3.4 3.4L13 4.6",
+    TaskStatus.FAILED: "M4 4l8 8M12 4l-8 8",
+    TaskStatus.CANCELED: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM3.8 3.8l8.4 8.4",
+}
+_ICON: Final = (
+    '<svg class="cairnq-icon cairnq-shape-{}" viewBox="0 0 16 16" width="12" height="12" aria-hidden="true"'
+    ' focusable="false"><path d="{}"/></svg>'
+)
 
 
 def duration(seconds: float) -> str:
@@ -64,16 +74,37 @@ def moment_and_distance(when: datetime) -> SafeString:
     return format_html('{} <span class="cairnq-quiet cairnq-unbroken">({})</span>', moment(when), distance(when))
 
 
-def distance(when: datetime) -> str:
+def distance(when: datetime, spoken: Callable[[float], str] = duration) -> str:
+    """How far away a time is, such as "in 2 h 5 min" or "3 min ago"."""
     away = (when - timezone.now()).total_seconds()
     if away > 0:
-        return _("in %(duration)s") % {"duration": duration(away)}
-    return _("%(duration)s ago") % {"duration": duration(-away)}
+        return _("in %(duration)s") % {"duration": spoken(away)}
+    return _("%(duration)s ago") % {"duration": spoken(-away)}
+
+
+def icon(status: str) -> SafeString:
+    return format_html(_ICON, status, _SHAPES.get(TaskStatus(status), ""))
+
+
+def percent(share: float) -> str:
+    return f"{formats.number_format(int(share * 100))}\u00a0%"
+
+
+def progress(task: Task) -> SafeString:
+    return format_html(
+        '<span class="cairnq-progress"><progress value="{}" max="1" aria-label="{}"></progress>'
+        ' <span class="cairnq-percent">{}</span></span>',
+        str(task.progress),
+        _("progress"),
+        percent(task.progress or 0),
+    )
 
 
 def status(task: Task) -> SafeString:
     """The status as a badge that says in words what its colour repeats, with what is about to change it."""
-    badge = format_html('<span class="cairnq-status cairnq-{}">{}</span>', task.status, task.get_status_display())
+    badge = format_html(
+        '<span class="cairnq-status cairnq-{}">{}{}</span>', task.status, icon(task.status), task.get_status_display()
+    )
     if task.is_running and task.cancel_requested_at is not None:
         return _noted(badge, moment(task.cancel_requested_at, _("cancel requested")))
     if task.is_queued and task.run_at > timezone.now():
@@ -81,6 +112,13 @@ def status(task: Task) -> SafeString:
         text = _("retry in %(duration)s") if task.attempt else _("due in %(duration)s")
         return _noted(badge, moment(task.run_at, text % {"duration": rough_duration(due)}))
     return badge
+
+
+def status_and_progress(task: Task) -> SafeString:
+    """As `status()`, with how far a running task is, where it says so."""
+    if task.is_running and task.progress is not None:
+        return format_html("{} {}", status(task), progress(task))
+    return status(task)
 
 
 def running_time(task: Task) -> float | None:
@@ -93,33 +131,6 @@ def running_time(task: Task) -> float | None:
     if task.completed_at is None or (task.canceled and not task.cancel_requested):
         return None
     return max(0.0, (task.completed_at - task.started_at).total_seconds())
-
-
-@dataclass(frozen=True)
-class LaidOut:
-    """A JSON value laid out for reading; `cut` says how much of it is missing, if any is."""
-
-    text: str
-    cut: str = ""
-
-
-def lay_out(value: Any) -> LaidOut:
-    """Lay out a JSON value, as far as `SHOWN_JSON` characters go."""
-    parts: list[str] = []
-    room, cut = SHOWN_JSON, ""
-    try:
-        for part in _encoder.iterencode(value):
-            parts.append(part[:room])
-            room -= len(part)
-            if room < 0:
-                cut = _("Cut after %(shown)s characters; the whole value takes %(size)s.") % {
-                    "shown": formats.number_format(SHOWN_JSON, force_grouping=True),
-                    "size": filesizeformat(len(json.dumps(value, ensure_ascii=False).encode(errors="replace"))),
-                }
-                break
-    except RecursionError:
-        cut = _("Cut here: what follows is nested too deep to be shown.")
-    return LaidOut(clean_text("".join(parts)), cut)
 
 
 @dataclass(frozen=True)
@@ -154,31 +165,6 @@ def failure(envelope: Any) -> Failure:
         retryable=retryable if isinstance(retryable, bool) else None,
         traceback=clean_text(traceback, TRACEBACK_LIMIT),
         details=lay_out(details) if details else None,
-    )
-
-
-@dataclass(frozen=True)
-class FailedAttempt:
-    """A row of the table of attempts, in words."""
-
-    number: int
-    outcome: str
-    worker_id: str
-    started: SafeString
-    ended: SafeString
-    took: str
-    failure: Failure
-
-
-def failed_attempt(attempt: TaskAttempt) -> FailedAttempt:
-    return FailedAttempt(
-        number=attempt.number,
-        outcome=attempt.get_outcome_display(),
-        worker_id=attempt.worker_id,
-        started=moment(attempt.started_at),
-        ended=moment(attempt.ended_at),
-        took=duration((attempt.ended_at - attempt.started_at).total_seconds()),
-        failure=failure(attempt.error),
     )
 
 

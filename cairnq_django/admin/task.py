@@ -12,10 +12,8 @@ from django.contrib.admin.views.main import SEARCH_VAR
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
-from django.urls import reverse
-from django.utils import formats, timezone
 from django.utils.decorators import method_decorator
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
@@ -23,13 +21,26 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.csrf import csrf_protect
 
+from ..envelopes import MESSAGE_LIMIT
 from ..models import Task
 from ..serialization import clean_text
-from . import display
-from .actions import DJANGO_ACTS_ON_PAGES, PAGE_FIELD, buttons, cancel_tasks, retry_tasks
-from .changelist import COUNTED, CappedPaginator, NameFilter, QueueFilter, StatusFilter, TaskChangeList, search
+from . import display, documents
+from .actions import ACTIONS, DJANGO_ACTS_ON_PAGES, PAGE_FIELD, buttons
+from .answering import Answering, version
+from .changelist import (
+    COUNTED,
+    AgeFilter,
+    CappedPaginator,
+    ErrorCodeFilter,
+    NameFilter,
+    QueueFilter,
+    RetriesFilter,
+    StatusFilter,
+    TaskChangeList,
+    search,
+)
+from .timeline import timeline
 
-SHOWN_ATTEMPTS: Final = 50  # on a task's page, the latest
 SHOWN_CHILDREN: Final = 50  # on a task's page, the oldest
 SHOWN_ERROR: Final = 90  # characters in the list
 
@@ -38,27 +49,28 @@ UNEXPECTED: Final = "unexpected_exception"  # the code of what a handler did not
 _TEMPLATES = "admin/cairnq_django/task"
 
 
-def _moment(column: str, label: Any) -> Callable[[Any, Task], SafeString | None]:
-    @admin.display(description=label)
-    def show(admin: Any, task: Task) -> SafeString | None:
-        when = getattr(task, column)
-        return None if when is None else display.moment_and_distance(when)
-
-    return show
-
-
 def _json(column: str, label: Any) -> Callable[[Any, Task], SafeString]:
     @admin.display(description=label)
-    def show(admin: Any, task: Task) -> SafeString:
-        context = {"label": label, "value": display.lay_out(getattr(task, column))}
-        return render_to_string(f"{_TEMPLATES}/json.html", context)
+    def show(admin: TaskAdmin, task: Task) -> SafeString:
+        context = {
+            "label": label,
+            "value": documents.lay_out_head(task, column),
+            "download": admin.url("download", quote(task.pk), column),
+        }
+        return render_to_string(f"{_TEMPLATES}/document.html", context)
 
     return show
 
 
 def _present(task: Task, **columns: str) -> tuple[str, ...]:
     """What to show for those of the columns that hold something."""
-    return tuple(shown for column, shown in columns.items() if getattr(task, column) not in (None, "", {}))
+    return tuple(shown for column, shown in columns.items() if _holds(task, column))
+
+
+def _holds(task: Task, column: str) -> bool:
+    if column in documents.COLUMNS:
+        return not documents.is_empty(task, column)
+    return getattr(task, column) not in (None, "")
 
 
 def _oldest_children(task: Any) -> list[Task]:
@@ -66,32 +78,35 @@ def _oldest_children(task: Any) -> list[Task]:
     if not hasattr(task, "oldest_children"):
         # Not by the primary key alone, in whose order PostgreSQL might go through the whole table.
         oldest = Task.objects.using(task._state.db).children_of(task).order_by("created_at", "pk")
-        shown = oldest.only("name", "status", "attempt", "run_at", "cancel_requested_at")
+        shown = oldest.only("name", "status", "attempt", "run_at", "progress", "cancel_requested_at")
         task.oldest_children = list(shown[: SHOWN_CHILDREN + 1])
     children: list[Task] = task.oldest_children
     return children
 
 
 @admin.register(Task)
-class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Read-only; canceling and retrying need the permissions `cancel_task` and `retry_task`."""
+class TaskAdmin(Answering):
+    """Read-only; each thing that can be done to a task has a permission of its own."""
 
-    list_display = (
-        "short_id", "state", "name", "queue", "tries", "age", "short_error", "took", "priority",
-    )  # fmt: skip
-    list_filter = (StatusFilter, QueueFilter, NameFilter)
+    list_display = ("state_and_progress", "task", "short_error", "age", "took", "tries")
+    list_display_links = ("task",)
+    # Those that have an index come first: what the others look at is what they leave.
+    list_filter = (StatusFilter, AgeFilter, QueueFilter, NameFilter, ErrorCodeFilter, RetriesFilter)
     list_per_page = 50
     ordering = ("-id",)  # newest first: ids begin with their time
     sortable_by = ("age",)
     search_fields = ("id", "key", "correlation_id", "name")
-    search_help_text = gettext_lazy("Exact id, key, correlation id or name")
+    search_help_text = gettext_lazy(
+        "Exact id, key, correlation id or name; “payload:text” looks for a text inside payloads"
+    )
     show_facets = admin.ShowFacets.NEVER
     show_full_result_count = False
     paginator = CappedPaginator
-    actions = (cancel_tasks, retry_tasks)
+    actions = ACTIONS
 
     class Media:
         css = {"all": ["cairnq_django/admin.css"]}
+        js = ["cairnq_django/json.js", "cairnq_django/live.js"]
 
     # What the user may do
 
@@ -107,8 +122,17 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def has_cancel_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm(f"{self.opts.app_label}.cancel_task")
 
+    def has_cancel_family_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(f"{self.opts.app_label}.cancel_family_task")
+
     def has_retry_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm(f"{self.opts.app_label}.retry_task")
+
+    def has_reset_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(f"{self.opts.app_label}.reset_task")
+
+    def has_run_now_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(f"{self.opts.app_label}.run_now_task")
 
     # The list
 
@@ -118,30 +142,43 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Task], search_term: str
     ) -> tuple[QuerySet[Task], bool]:
-        return (search(queryset, search_term) if search_term else queryset), False
-
-    @admin.display(description=gettext_lazy("id"))
-    def short_id(self, task: Task) -> SafeString:
-        # The end tells tasks apart; the beginning is the time.
-        return format_html('<span class="cairnq-mono" title="{}">…{}</span>', task.pk, str(task.pk)[-8:])
+        return (search(request, queryset, search_term) if search_term else queryset), False
 
     @admin.display(description=gettext_lazy("status"))
     def state(self, task: Task) -> SafeString:
         return display.status(task)
 
-    @admin.display(description=gettext_lazy("attempt"))
-    def tries(self, task: Task) -> str:
-        return f"{task.attempt}/{task.max_attempts}"
+    @admin.display(description=gettext_lazy("status"))
+    def state_and_progress(self, task: Task) -> SafeString:
+        return display.status_and_progress(task)
 
-    @admin.display(description=gettext_lazy("age"), ordering="id")
+    @admin.display(description=gettext_lazy("task"))
+    def task(self, task: Task) -> SafeString:
+        # The end of an id tells tasks apart; the beginning is the time.
+        facts = [format_html('<span class="cairnq-mono" title="{}">…{}</span>', task.pk, str(task.pk)[-8:]), task.queue]
+        if task.priority:
+            facts.append(_("priority %(priority)d") % {"priority": task.priority})
+        return format_html(
+            '<span class="cairnq-name">{}</span> <span class="cairnq-facts">{}</span>',
+            task.name,
+            format_html_join(" · ", '<span class="cairnq-fact">{}</span>', ((fact,) for fact in facts)),
+        )
+
+    @admin.display(description=gettext_lazy("attempt"))
+    def tries(self, task: Task) -> SafeString:
+        return format_html('<span data-label="{}">{}/{}</span>', _("attempt"), task.attempt, task.max_attempts)
+
+    @admin.display(description=gettext_lazy("submitted"), ordering="id")
     def age(self, task: Task) -> SafeString:
-        seconds = (timezone.now() - task.created_at).total_seconds()
-        return display.moment(task.created_at, display.rough_duration(seconds))
+        return display.moment(task.created_at, display.distance(task.created_at, display.rough_duration))
 
     @admin.display(description=gettext_lazy("duration"))
-    def took(self, task: Task) -> str | None:
+    def took(self, task: Task) -> SafeString | None:
         seconds = display.running_time(task)
-        return None if seconds is None else display.duration(seconds)
+        if seconds is None:
+            return None
+        text = display.duration(seconds)
+        return format_html('<span class="cairnq-took" data-label="{}">{}</span>', _("took"), text)
 
     @admin.display(description=gettext_lazy("error"))
     def short_error(self, task: Any) -> SafeString | None:
@@ -161,30 +198,18 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         links = _present(obj, key="key_link", correlation_id="correlation_link", parent_id="parent_link")
         if obj.root_id not in (obj.pk, obj.parent_id):
             links += ("root_link",)
-        times = _present(
-            obj,
-            created_at="created",
-            run_at="due",
-            expires_at="expires",
-            started_at="started",
-            lease_until="leased",
-            cancel_requested_at="stop_requested",
-            completed_at="completed",
-        )
         took = () if display.running_time(obj) is None else ("took",)
-        failed_before = obj.attempt > 1 or (obj.attempt == 1 and not obj.is_running and not obj.succeeded)
         sections = [
             (
                 None,
                 [
-                    ("state", "tries", *took, *_present(obj, progress="progress_bar", message="message")),
-                    ("name", "queue", "priority"),
+                    ("state", "tries", *took, *_present(obj, progress="progress_bar", message="message_text")),
+                    ("name", "queue", "priority", "submitted"),
                     ("task_id", *_present(obj, worker_id="worker_id"), *links),
                 ],
             ),
-            (_("Times"), [times]),
             (_("Error"), _present(obj, error="last_error")),
-            (_("Attempts that did not succeed"), ["failed_attempts"] if failed_before else []),
+            (_("What happened"), ["life"]),
             (_("Data"), ["payload_json", *_present(obj, result="result_json", metadata="metadata_json")]),
             (_("Children"), ["children"] if _oldest_children(obj) else []),
         ]
@@ -192,6 +217,15 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Task | None = None) -> Any:
         return flatten_fieldsets(self.get_fieldsets(request, obj))
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """The row without its JSON, of which the beginnings are read as text."""
+        try:
+            task_id = UUID(object_id)
+        except ValueError:
+            return None
+        tasks = self.get_queryset(request).defer(*documents.COLUMNS)
+        return tasks.annotate(**documents.heads(*documents.COLUMNS)).filter(pk=task_id).first()
 
     @method_decorator(csrf_protect)
     def change_view(
@@ -204,7 +238,10 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return super().change_view(request, object_id, form_url, extra_context)
 
     def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **options: Any) -> HttpResponse:
-        context["task_buttons"] = buttons(self, request, context["original"])
+        task = context["original"]
+        context["task_buttons"] = buttons(self, request, task, has_children=bool(_oldest_children(task)))
+        if not task.is_terminal:
+            context["live"] = {"url": self.url("live", quote(task.pk)), "version": version(task)}
         context["task_button_field"] = PAGE_FIELD
         return super().render_change_form(request, context, *args, **options)
 
@@ -230,16 +267,15 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description=gettext_lazy("progress"))
     def progress_bar(self, task: Task) -> SafeString:
-        percent = formats.number_format(int((task.progress or 0) * 100))
-        return format_html('<progress value="{}" max="1"></progress> {}&nbsp;%', str(task.progress), percent)
+        return display.progress(task)
 
-    created = _moment("created_at", gettext_lazy("created"))
-    due = _moment("run_at", gettext_lazy("due"))
-    expires = _moment("expires_at", gettext_lazy("expires"))
-    started = _moment("started_at", gettext_lazy("started"))
-    leased = _moment("lease_until", gettext_lazy("lease until"))
-    stop_requested = _moment("cancel_requested_at", gettext_lazy("cancel requested"))
-    completed = _moment("completed_at", gettext_lazy("completed"))
+    @admin.display(description=gettext_lazy("message"))
+    def message_text(self, task: Task) -> SafeString:
+        return format_html('<span class="cairnq-progress-message">{}</span>', clean_text(task.message, MESSAGE_LIMIT))
+
+    @admin.display(description=gettext_lazy("submitted"))
+    def submitted(self, task: Task) -> SafeString:
+        return display.moment_and_distance(task.created_at)
 
     payload_json = _json("payload", gettext_lazy("payload"))
     result_json = _json("result", gettext_lazy("result"))
@@ -247,16 +283,18 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description=gettext_lazy("error"))
     def last_error(self, task: Task) -> SafeString:
-        return render_to_string(f"{_TEMPLATES}/failure.html", {"failure": display.failure(task.error), "open": True})
+        return render_to_string(
+            f"{_TEMPLATES}/failure.html",
+            {
+                "failure": display.failure(documents.parse_head(task, "error")),
+                "open": True,
+                "download": self.url("download", quote(task.pk), "error"),
+            },
+        )
 
-    @admin.display(description=gettext_lazy("attempts"))
-    def failed_attempts(self, task: Task) -> SafeString:
-        newest = list(task.attempts.order_by("-number", "-id")[: SHOWN_ATTEMPTS + 1])
-        context = {
-            "attempts": [display.failed_attempt(attempt) for attempt in newest[:SHOWN_ATTEMPTS]],
-            "total": task.attempts.count() if len(newest) > SHOWN_ATTEMPTS else len(newest),
-        }
-        return render_to_string(f"{_TEMPLATES}/attempts.html", context)
+    @admin.display(description=gettext_lazy("what happened"))
+    def life(self, task: Task) -> SafeString:
+        return render_to_string(f"{_TEMPLATES}/timeline.html", {"timeline": timeline(task)})
 
     @admin.display(description=gettext_lazy("children"))
     def children(self, task: Task) -> SafeString:
@@ -266,7 +304,7 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             total = Task.objects.using(task._state.db).children_of(task)[: COUNTED + 1].count()
         context = {
             "children": [
-                {"status": display.status(child), "link": self._task_link(child.pk, child.name)}
+                {"status": display.status_and_progress(child), "link": self._task_link(child.pk, child.name)}
                 for child in oldest[:SHOWN_CHILDREN]
             ],
             "total": min(total, COUNTED),
@@ -286,7 +324,7 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _found_by(self, term: str) -> SafeString:
         """A link to the list of what has this text in common."""
-        url = self._url("changelist") + "?" + urlencode({SEARCH_VAR: term})
+        url = self.url("changelist") + "?" + urlencode({SEARCH_VAR: term})
         return format_html('<a href="{}">{}</a>', url, term)
 
     def _other_task(self, task: Task, other_id: UUID) -> SafeString | str:
@@ -297,9 +335,5 @@ class TaskAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return self._task_link(other_id, name)
 
     def _task_link(self, task_id: UUID, name: str) -> SafeString:
-        url = self._url("change", quote(task_id))
+        url = self.url("change", quote(task_id))
         return format_html('<a href="{}">{} <span class="cairnq-mono">{}</span></a>', url, name, task_id)
-
-    def _url(self, page: str, *args: str) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=args, current_app=self.admin_site.name)

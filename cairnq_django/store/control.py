@@ -39,10 +39,11 @@ def cancel(using: str, task_id: UUID) -> Changed:
 
 
 class CanceledFamily(NamedTuple):
-    """A task's row as it is now, and which of its family, itself included, were canceled at once."""
+    """A task's row as it is now, and which of its family, itself included, were canceled at once or asked to stop."""
 
     task: Task
     ended: list[UUID]
+    asked: list[UUID]
 
 
 def cancel_family(using: str, task_id: UUID) -> CanceledFamily:
@@ -58,15 +59,24 @@ def cancel_family(using: str, task_id: UUID) -> CanceledFamily:
     return in_transaction(using, lambda: _cancel_family(using, task_id, live))
 
 
-def retry(using: str, task_id: UUID) -> Changed:
+def retry(using: str, task_id: UUID, *, reset_attempts: bool = False) -> Changed:
     """Queue a failed or canceled task again, due now, with at least one more attempt allowed.
 
-    One short transaction, or the caller's. Raises `Task.DoesNotExist`, `CairnQError` for a task in another state, and
+    `reset_attempts` has its attempts count from the beginning, so that all it is allowed are left. One short
+    transaction, or the caller's. Raises `Task.DoesNotExist`, `CairnQError` for a task in another state, and
     `AlreadyExists` if its key has another live task.
     """
     # A task's key never changes. Read in the transaction, it would fix what that sees before the key is locked.
     key = Task.objects.using(using).values_list("key", flat=True).get(pk=task_id)
-    return in_transaction(using, lambda: _retry(using, task_id, key))
+    return in_transaction(using, lambda: _retry(using, task_id, key, reset_attempts))
+
+
+def run_now(using: str, task_id: UUID) -> Changed:
+    """Make a queued task due now; one that is due already stays as it is.
+
+    One short transaction, or the caller's. Raises `Task.DoesNotExist`, and `CairnQError` for a task in another state.
+    """
+    return in_transaction(using, lambda: _run_now(using, task_id))
 
 
 def progress(using: str, lease: Lease, *, value: float | None, message: str | None) -> None:
@@ -134,6 +144,7 @@ def _cancel(using: str, task_id: UUID) -> Changed:
 
 def _cancel_family(using: str, task_id: UUID, live: Sequence[UUID]) -> CanceledFamily:
     ended: list[UUID] = []
+    asked: list[UUID] = []
     for batch in in_batches(live, FAMILY_BATCH):
         # By their ids alone: an index on their states would lock others, too.
         locked = Task.objects.using(using).filter(Among("pk", batch)).order_by("pk").select_for_update()
@@ -146,7 +157,8 @@ def _cancel_family(using: str, task_id: UUID, live: Sequence[UUID]) -> CanceledF
         Task.objects.using(using).filter(Among("pk", queued)).update(**states.CANCELED)
         Task.objects.using(using).filter(Among("pk", unasked)).update(cancel_requested_at=Now(), updated_at=Now())
         ended += queued
-    return CanceledFamily(Task.objects.using(using).get(pk=task_id), ended)
+        asked += unasked
+    return CanceledFamily(Task.objects.using(using).get(pk=task_id), ended, asked)
 
 
 def _descendants(using: str, task: Task) -> dict[UUID, str]:
@@ -165,7 +177,7 @@ def _descendants(using: str, task: Task) -> dict[UUID, str]:
     return found
 
 
-def _retry(using: str, task_id: UUID, key: str | None) -> Changed:
+def _retry(using: str, task_id: UUID, key: str | None, reset_attempts: bool) -> Changed:
     row = Task.objects.using(using).filter(pk=task_id)
     # The key is locked before its task, everywhere, so that no two transactions wait for each other.
     holder = keys.lock(using, [key])[key] if key is not None else None
@@ -175,9 +187,10 @@ def _retry(using: str, task_id: UUID, key: str | None) -> Changed:
     if key is not None and holder is not None and holder.pk != task_id and holder.status in LIVE:
         raise AlreadyExists(key, holder)
     note_written(using, [task_id])
+    attempts: dict[str, Any] = {"max_attempts": Greatest("max_attempts", F("attempt") + 1)}
     row.update(
         **states.QUEUED_AGAIN,
-        max_attempts=Greatest("max_attempts", F("attempt") + 1),
+        **({"attempt": 0} if reset_attempts else attempts),
         run_at=Now(),
         error=None,
         cancel_requested_at=None,
@@ -186,6 +199,17 @@ def _retry(using: str, task_id: UUID, key: str | None) -> Changed:
     )
     if key is not None:
         keys.point(using, [task])
+    return Changed(row.get(), True)
+
+
+def _run_now(using: str, task_id: UUID) -> Changed:
+    row = Task.objects.using(using).filter(pk=task_id)
+    task = row.select_for_update().get()
+    if not task.is_queued:
+        raise CairnQError(f"Task {task_id} is {task.status}; only a queued task can be made due")
+    if not row.delayed().update(run_at=Now(), updated_at=Now()):
+        return Changed(task, False)
+    note_written(using, [task_id])
     return Changed(row.get(), True)
 
 

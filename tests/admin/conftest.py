@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def log_in(client: Client, django_user_model: type[User]) -> Callable[..., Visitor]:
     """Log in as someone of the staff who holds just these permissions."""
 
-    def log_in(*permissions: str) -> Visitor:
-        user = django_user_model.objects.create_user("ada", is_staff=True)
+    def log_in(*permissions: str, name: str = "ada") -> Visitor:
+        user = django_user_model.objects.create_user(name, is_staff=True)
         user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
         client.force_login(user)
         return Visitor(client)
@@ -32,4 +32,4 @@ def log_in(client: Client, django_user_model: type[User]) -> Callable[..., Visit
 @pytest.fixture
 def operator(log_in: Callable[..., Visitor]) -> Visitor:
     """Someone who may do all that there is to do with tasks."""
-    return log_in("view_task", "cancel_task", "retry_task")
+    return log_in("view_task", "cancel_task", "cancel_family_task", "retry_task", "reset_task", "run_now_task")

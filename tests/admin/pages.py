@@ -31,15 +31,22 @@ class Visitor:
     def open_page(self, task: Task) -> Answer:
         return Answer(self.client.get(self.page_url(task)))
 
-    def press(self, label: str, task: Task) -> Answer:
-        """Press a button on the task's page."""
+    def press(self, label: str, task: Task, *, confirm: bool = True) -> Answer:
+        """Press a button on the task's page and, if that leads to a question, say yes."""
         form = self.open_page(task).form
-        return Answer(self.client.post(self.page_url(task), {**form.hidden, **form.button(label)}, follow=True))
+        return self._post(self.page_url(task), {**form.hidden, **form.button(label)}, confirm=confirm)
 
-    def run(self, action: str, *tasks: Task, **fields: str) -> Answer:
-        """Select tasks in the list and run an action on them."""
+    def run(self, action: str, *tasks: Task, confirm: bool = True, **fields: str) -> Answer:
+        """Select tasks in the list, run an action on them and, if that leads to a question, say yes."""
         data = {"action": action, "_selected_action": [str(task.pk) for task in tasks], **fields}
-        return Answer(self.client.post(self.list_url(), data, follow=True))
+        return self._post(self.list_url(), data, confirm=confirm)
+
+    def _post(self, url: str, data: dict[str, Any], *, confirm: bool) -> Answer:
+        answer = Answer(self.client.post(url, data, follow=True))
+        if answer.asks and confirm:
+            form = answer.question
+            answer = Answer(self.client.post(url, {**form.hidden_lists, **form.button(form.labels[0])}, follow=True))
+        return answer
 
 
 class Answer:
@@ -57,6 +64,15 @@ class Answer:
         return Form(self.html)
 
     @property
+    def asks(self) -> bool:
+        """Whether the page asks for a confirmation."""
+        return "question" in (self.response.context or ())
+
+    @property
+    def question(self) -> Form:
+        return Form(self.html, "cairnq-confirm")
+
+    @property
     def tasks(self) -> list[Task]:
         """The tasks of a list."""
         return list(self.response.context["cl"].result_list)
@@ -70,11 +86,13 @@ class Answer:
 
 
 class Form(HTMLParser):
-    """The form of a task's page."""
+    """A form of a page: that of a task, unless another id is given."""
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, html: str, form_id: str = "task_form") -> None:
         super().__init__()
+        self.form_id = form_id
         self.hidden: dict[str, str] = {}
+        self.hidden_lists: dict[str, list[str]] = {}
         self._buttons: dict[str, dict[str, str]] = {}
         self._inside = False
         self._pressed: dict[str, str] | None = None
@@ -90,10 +108,11 @@ class Form(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         if tag == "form":
-            self._inside = given.get("id") == "task_form"
+            self._inside = given.get("id") == self.form_id
         elif self._inside and tag == "input" and given.get("type") == "hidden":
             self.hidden[given["name"]] = given.get("value", "")
-        elif self._inside and tag == "button":
+            self.hidden_lists.setdefault(given["name"], []).append(given.get("value", ""))
+        elif self._inside and tag == "button" and "name" in given:
             self._pressed = {given["name"]: given["value"]}
 
     def handle_endtag(self, tag: str) -> None:

@@ -10,7 +10,9 @@ from django.db import OperationalError, connection
 from django.test import Client
 
 from cairnq_django.admin import actions
+from cairnq_django.admin.actions import CONFIRMED
 from cairnq_django.models import Task
+from tests.admin.pages import Answer
 from tests.factories import TaskFactory
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ def history() -> list[tuple[str, str]]:
         ({"running": True}, ["Cancel task"]),
         ({"cancel_requested": True}, []),
         ({"succeeded": True}, []),
-        ({"failed": True}, ["Retry task"]),
+        ({"delayed": True}, ["Run now", "Cancel task"]),
+        ({"failed": True}, ["Retry task", "Retry with attempts reset"]),
         ({"canceled": True}, ["Retry task"]),
     ],
 )
@@ -83,7 +86,8 @@ def test_the_button_tells_the_truth_of_a_task_that_has_moved_on(operator: Visito
     Task.objects.filter(pk=task.pk).update(status="succeeded", completed_at=task.created_at)
 
     url = operator.page_url(task)
-    response = operator.client.post(url, {**form.hidden, **form.button("Cancel task")}, follow=True)
+    data = {**form.hidden, **form.button("Cancel task"), CONFIRMED: "yes"}
+    response = operator.client.post(url, data, follow=True)
 
     assert [str(message) for message in response.context["messages"]] == ["1 task had ended already."]
     assert statuses(task) == ["succeeded"]
@@ -158,7 +162,9 @@ def test_all_tasks_of_a_filter_can_be_selected(operator: Visitor) -> None:
     url = operator.list_url() + "?queue=mail"
 
     data = {"action": "cancel_tasks", "select_across": "1", "_selected_action": [str(tasks[0].pk)]}
-    operator.client.post(url, data)
+    question = Answer(operator.client.post(url, data))
+    assert "and 2 other" not in question.html
+    operator.client.post(url, {**question.question.hidden_lists, CONFIRMED: "yes"})
 
     assert statuses(*tasks, other) == ["canceled"] * 3 + ["queued"]
 
@@ -181,34 +187,167 @@ def test_tasks_are_queued_again_in_the_order_they_were_submitted(operator: Visit
     assert list(Task.objects.in_claim_order()) == tasks
 
 
+def test_what_cannot_be_undone_is_asked_first(operator: Visitor) -> None:
+    task = TaskFactory(name="<b>send</b>")
+
+    question = operator.press("Cancel task", task, confirm=False)
+
+    assert question.asks
+    assert question.status == 200
+    assert "<h1>Cancel task</h1>" in question.html
+    assert "&lt;b&gt;send&lt;/b&gt;" in question.html
+    assert str(task.pk) in question.html
+    assert f'href="{operator.page_url(task)}"' in question.html
+    assert statuses(task) == ["queued"]
+    assert history() == []
+
+
+def test_the_question_names_some_of_many_tasks(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "NAMED", 2)
+    tasks = [TaskFactory(name=f"name_{n}") for n in range(5)]
+
+    question = operator.run("cancel_tasks", *tasks, confirm=False)
+
+    assert "<h1>Cancel selected tasks</h1>" in question.html
+    assert "and 3 other tasks" in question.html
+    assert question.html.count("name_") == 2
+    assert len(question.question.hidden_lists["_selected_action"]) == 5
+
+
+def test_the_family_is_canceled_with_a_task(operator: Visitor) -> None:
+    top = TaskFactory(succeeded=True)
+    child = TaskFactory(parent_id=top.pk, root_id=top.pk)
+    running = TaskFactory(running=True, parent_id=child.pk, root_id=top.pk)
+    other = TaskFactory()
+
+    answer = operator.press("Cancel with descendants", top)
+
+    assert answer.messages == {
+        ("success", "1 task was canceled."),
+        ("success", "1 running task was asked to stop and will end canceled."),
+    }
+    assert statuses(top, child, running, other) == ["succeeded", "canceled", "running", "queued"]
+    assert Task.objects.get(pk=running.pk).cancel_requested
+    assert history() == [
+        (str(top.pk), "Canceled with its descendants: 1 at once, 1 running ones asked to stop."),
+    ]
+
+
+def test_a_family_that_has_ended_has_nothing_left_to_cancel(operator: Visitor) -> None:
+    top = TaskFactory(succeeded=True)
+    TaskFactory(succeeded=True, parent_id=top.pk, root_id=top.pk)
+
+    answer = operator.press("Cancel with descendants", top)
+
+    assert answer.messages == {("warning", "Nothing of the family of 1 task was left to cancel.")}
+    assert history() == []
+
+
+def test_a_task_without_children_offers_no_family(operator: Visitor) -> None:
+    assert "Cancel with descendants" not in operator.open_page(TaskFactory()).form.labels
+
+
+def test_the_attempts_can_be_reset(operator: Visitor) -> None:
+    task = TaskFactory(failed=True)
+
+    answer = operator.press("Retry with attempts reset", task)
+
+    assert answer.messages == {("success", "1 task was queued again with all its attempts left.")}
+    assert (Task.objects.get().attempt, Task.objects.get().max_attempts) == (0, 3)
+    assert history() == [(str(task.pk), "Queued again with its attempts reset.")]
+    assert "Attempt 3: failed for good" in answer.html
+
+
+def test_a_delayed_task_can_be_made_due(operator: Visitor) -> None:
+    task = TaskFactory(delayed=True)
+
+    answer = operator.press("Run now", task)
+
+    assert answer.messages == {("success", "1 task is due now and runs as soon as a worker has room.")}
+    assert list(Task.objects.due()) == [task]
+    assert history() == [(str(task.pk), "Made due now.")]
+
+
+def test_making_selected_tasks_due_tells_what_happened_to_each_kind(operator: Visitor) -> None:
+    tasks = [TaskFactory(delayed=True), TaskFactory(), TaskFactory(running=True), TaskFactory(failed=True)]
+
+    answer = operator.run("run_tasks_now", *tasks)
+
+    assert answer.messages == {
+        ("success", "1 task is due now and runs as soon as a worker has room."),
+        ("info", "1 task was due already."),
+        ("warning", "1 task was not made due: still running."),
+        ("warning", "1 task was not made due: failed."),
+    }
+    assert len(history()) == 1
+
+
 @pytest.mark.parametrize(
-    ("permission", "label", "state", "other", "other_state"),
+    ("label", "state", "meanwhile", "told"),
     [
-        ("cancel_task", "Cancel task", {}, "retry_tasks", {"failed": True}),
-        ("retry_task", "Retry task", {"failed": True}, "cancel_tasks", {}),
+        ("Retry task", {"failed": True}, {"running": True}, "1 task was not retried: still running."),
+        ("Retry with attempts reset", {"failed": True}, {}, "1 task was not retried: already queued."),
+        ("Run now", {"delayed": True}, {"running": True}, "1 task was not made due: still running."),
+        ("Run now", {"delayed": True}, {"canceled": True}, "1 task was not made due: canceled."),
+        ("Cancel task", {}, {"failed": True}, "1 task had ended already."),
+    ],
+)
+def test_every_button_tells_the_truth_of_a_task_that_has_moved_on(
+    operator: Visitor, label: str, state: dict[str, Any], meanwhile: dict[str, Any], told: str
+) -> None:
+    task, now = TaskFactory(**state), TaskFactory(**meanwhile)
+    form = operator.open_page(task).form
+    columns = ("status", "attempt", "run_at", "lease_until", "completed_at")
+    Task.objects.filter(pk=task.pk).update(**{column: getattr(now, column) for column in columns})
+    before = statuses(task)
+
+    data = {**form.hidden, **form.button(label), CONFIRMED: "yes"}
+    answer = Answer(operator.client.post(operator.page_url(task), data, follow=True))
+
+    assert {text for _, text in answer.messages} == {told}
+    assert statuses(task) == before
+    assert history() == []
+
+
+def test_selected_tasks_that_are_all_gone_are_told_of(operator: Visitor) -> None:
+    purged = TaskFactory(failed=True)
+    Task.objects.filter(pk=purged.pk).delete()
+
+    answer = operator.run("retry_tasks", purged)
+
+    assert answer.messages == {("warning", "1 task does not exist any more.")}
+
+
+@pytest.mark.parametrize(
+    ("permission", "label", "action", "state"),
+    [
+        ("cancel_task", "Cancel task", "cancel_tasks", {}),
+        ("cancel_family_task", "Cancel with descendants", "cancel_families", {}),
+        ("retry_task", "Retry task", "retry_tasks", {"failed": True}),
+        ("reset_task", "Retry with attempts reset", "reset_tasks", {"failed": True}),
+        ("run_now_task", "Run now", "run_tasks_now", {"delayed": True}),
     ],
 )
 def test_each_action_has_its_own_permission(
-    log_in: Callable[..., Visitor],
-    permission: str,
-    label: str,
-    state: dict[str, Any],
-    other: str,
-    other_state: dict[str, Any],
+    log_in: Callable[..., Visitor], permission: str, label: str, action: str, state: dict[str, Any]
 ) -> None:
-    visitor = log_in("view_task", permission)
-    allowed, forbidden = TaskFactory(**state), TaskFactory(**other_state)
-    before = statuses(forbidden)
+    permissions = {"cancel_task", "cancel_family_task", "retry_task", "reset_task", "run_now_task"}
+    visitor = log_in("view_task", *permissions - {permission})
+    task = TaskFactory(**state)
+    TaskFactory(parent_id=task.pk, root_id=task.pk)
+    before = statuses(task)
 
-    assert visitor.open_page(allowed).form.labels == [label]
-    assert visitor.open_page(forbidden).form.labels == []
-    visitor.run(other, forbidden)
-    data = {"CHANGE_FORM-action": other, "_selected_action": str(forbidden.pk)}
-    visitor.client.post(visitor.page_url(forbidden), data)
-
-    assert statuses(forbidden) == before
+    assert label not in visitor.open_page(task).form.labels
+    data = {"CHANGE_FORM-action": action, "_selected_action": str(task.pk), CONFIRMED: "yes"}
+    visitor.client.post(visitor.page_url(task), data)
+    visitor.run(action, task, confirmed="yes")
+    assert statuses(task) == before
     assert history() == []
-    visitor.press(label, allowed)
+
+    visitor.client.logout()
+    allowed = log_in("view_task", permission, name="grace")
+    assert allowed.open_page(task).form.labels == [label]
+    allowed.press(label, task)
     assert len(history()) == 1
 
 
@@ -218,7 +357,7 @@ def test_a_post_from_elsewhere_is_refused(operator: Visitor) -> None:
     strict.cookies = operator.client.cookies
     form = operator.open_page(task).form
 
-    response = strict.post(operator.page_url(task), form.button("Cancel task"))
+    response = strict.post(operator.page_url(task), {**form.button("Cancel task"), CONFIRMED: "yes"})
 
     assert response.status_code == 403
     assert statuses(task) == ["queued"]

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import time
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import translation
+from django.utils.safestring import mark_safe
 
-from cairnq_django.admin.display import SHOWN_JSON
+from cairnq_django.admin import changelist
+from cairnq_django.admin.documents import SHOWN as SHOWN_JSON
 from cairnq_django.clock import after
-from cairnq_django.models import Task
+from cairnq_django.models import Task, TaskAttempt
+from cairnq_django.registry import TaskDef
 from cairnq_django.store.engine import json_depth
 from tests.admin.pages import Visitor
 from tests.factories import TaskAttemptFactory, TaskFactory
@@ -98,6 +104,68 @@ def test_deep_json_is_shown(operator: Visitor) -> None:
     assert operator.open_list().status == 200
 
 
+@pytest.mark.parametrize("column", ["payload", "error"])
+def test_twenty_megabytes_are_never_read_whole(operator: Visitor, column: str) -> None:
+    # What one packet to MySQL may take, by default, is 16 MB.
+    size = 8_000_000 if connection.vendor == "mysql" else 20_000_000
+    task = TaskFactory(failed=True, **{column: {"code": "big", "bytes": "x" * size}})
+    TaskAttempt.objects.filter(task=task).update(error={"message": "y" * size})
+
+    with CaptureQueriesContext(connection) as captured:
+        page, rows = operator.open_page(task), operator.open_list()
+
+    assert (page.status, rows.status, rows.tasks) == (200, 200, [task])
+    assert f"the whole value takes {size / 2**20:.1f}" in page.html
+    assert len(page.html) < 600_000
+    json = "|".join(connection.ops.quote_name(each) for each in ("payload", "result", "metadata", "error"))
+    read_whole = re.compile(rf"(?:SELECT|,) {connection.ops.quote_name('cairnq_django_task')}\.(?:{json})(?:,| FROM)")
+    assert [query["sql"] for query in captured if read_whole.search(query["sql"])] == []
+
+
+@pytest.mark.parametrize("column", ["payload", "result", "error"])
+def test_json_deeper_than_python_reads_is_shown(operator: Visitor, column: str) -> None:
+    depth = min(900, json_depth("default") if connection.vendor == "mysql" else 900)
+    task = TaskFactory(failed=True)
+    write_text(task, column, "[" * depth + '"bottom"' + "]" * depth)
+
+    page = operator.open_page(task)
+
+    assert (page.status, operator.open_list().status) == (200, 200)
+    assert "bottom" in page.html
+
+
+@pytest.mark.parametrize("column", ["payload", "metadata", "error"])
+def test_text_that_claims_to_be_safe_is_escaped(operator: Visitor, column: str) -> None:
+    task = TaskFactory(failed=True, name=mark_safe(HOSTILE), **{column: {"message": mark_safe(HOSTILE)}})
+
+    for answer in (operator.open_page(task), operator.open_list()):
+        assert "&lt;script&gt;alert" in answer.html
+        assert "<script>alert" not in answer.html
+
+
+def test_a_declaration_that_claims_to_be_safe_is_escaped(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = TaskDef(mark_safe("<b>name</b>"), queue=mark_safe("<i>queue</i>"))
+    monkeypatch.setattr(changelist, "default_registry", [declared])
+    TaskFactory()
+
+    rows = operator.open_list()
+
+    assert "&lt;b&gt;name&lt;/b&gt;" in rows.html
+    assert "&lt;i&gt;queue&lt;/i&gt;" in rows.html
+    assert "<b>name" not in rows.html
+    assert "<i>queue" not in rows.html
+
+
+def test_no_handler_is_asked_for(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changelist, "default_registry", [])
+    task = TaskFactory(name="gone.module.handler", running=True)
+    modules = set(sys.modules)
+
+    assert operator.open_page(task).status == 200
+    assert operator.open_list(name="gone.module.handler").tasks == [task]
+    assert not [name for name in set(sys.modules) - modules if "handler" in name]
+
+
 @pytest.mark.parametrize(
     "envelope",
     [
@@ -176,6 +244,12 @@ def test_links_stay_on_the_admin_site_they_are_on(operator: Visitor, client: Cli
     assert 'href="/admin/' not in page.html
     assert visitor.press("Retry task", task).messages == {("success", "1 task was queued again.")}
     assert visitor.open_list().tasks == [task, parent]
+    question = visitor.press("Cancel task", task, confirm=False)
+    for answer in (visitor.open_page(task), question):
+        assert answer.status == 200
+        assert '"/back-office/' in answer.html
+        assert '"/admin/' not in answer.html
+    assert visitor.press("Cancel task", task).messages == {("success", "1 task was canceled.")}
 
 
 class DedicatedRouter:
@@ -201,3 +275,13 @@ def test_tasks_may_live_on_another_database(operator: Visitor, settings: Setting
     assert operator.run("cancel_tasks", task, parent).messages == {("success", "2 tasks were canceled.")}
 
     assert LogEntry.objects.using("default").count() == 3
+
+
+def write_text(task: Task, column: str, text: str) -> None:
+    """Write JSON that this package would not have written."""
+    quote = connection.ops.quote_name
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE {quote('cairnq_django_task')} SET {quote(column)} = %s WHERE {quote('id')} = %s",
+            [text, Task._meta.pk.get_db_prep_value(task.pk, connection)],
+        )

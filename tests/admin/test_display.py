@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from cairnq_django.admin.display import duration, lay_out, rough_duration
+from cairnq_django.admin.display import duration, rough_duration
+from cairnq_django.admin.documents import lay_out, lay_out_text
 
 
 @pytest.mark.parametrize(
@@ -32,15 +34,35 @@ def test_a_length_of_time_is_told_in_its_largest_units(seconds: float, full: str
     assert (duration(seconds), rough_duration(seconds)) == (full, rough)
 
 
-def test_json_nested_beyond_all_measure_is_cut() -> None:
-    value: Any = []
-    for _ in range(100_000):
-        value = [value]
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 1.5, "", "a: [b], {c}", {}, [], [[], {}], {"a": {"b": [1, "ü", {"c": None}]}, "d": '\\"\n'}],
+)
+def test_json_is_laid_out_as_python_does(value: Any) -> None:
+    assert lay_out(value).text == json.dumps(value, indent=2, ensure_ascii=False)
 
-    laid = lay_out(value)
+
+@pytest.mark.parametrize("ascii", [True, False])
+def test_text_is_readable_however_it_is_stored(ascii: bool) -> None:
+    assert lay_out_text(json.dumps(["Jürgen"], ensure_ascii=ascii), 10).text == '[\n  "Jürgen"\n]'
+
+
+def test_json_nested_beyond_all_measure_is_shown_as_far_as_it_goes() -> None:
+    depth = 100_000
+
+    laid = lay_out_text("[" * depth + "]" * depth, 2 * depth)
 
     assert laid.text.startswith("[\n  [\n")
-    assert laid.cut == "Cut here: what follows is nested too deep to be shown."
+    assert laid.cut.startswith("Cut after 50,000 characters")
+    assert 40_000 < len(laid.text) <= 50_000
+
+
+def test_a_value_that_was_cut_is_laid_out_up_to_there() -> None:
+    assert lay_out_text('{"a": ["b", "c', 9).text == '{\n  "a": [\n    "b",\n    "c'
+
+
+def test_what_is_no_json_is_shown_as_it_is() -> None:
+    assert lay_out_text("]]}, oops", 9).text.split() == ["]", "]", "},", "oops"]
 
 
 def test_unprintable_characters_are_made_visible() -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from django.utils.timezone import localtime
 
 from cairnq_django.admin import changelist
 from cairnq_django.clock import after
-from cairnq_django.ids import new_task_id
+from cairnq_django.ids import first_id_at, new_task_id
+from cairnq_django.statuses import TaskStatus
 from cairnq_django.store.engine import task_database
 from cairnq_django.store.maintenance import expire
-from tests.factories import TaskFactory
+from tests.factories import TaskAttemptFactory, TaskFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,14 +70,13 @@ def test_a_row_tells_the_main_facts_of_a_task(operator: Visitor) -> None:
 
     html = operator.open_list().html
 
-    assert text_of(html, "short_id") == [f"…{str(task.pk)[-8:]}"]
+    assert text_of(html, "task") == [f"send_receipt …{str(task.pk)[-8:]} · mail · priority 7"]
     assert f'href="{operator.page_url(task)}' in html
-    assert text_of(html, "name") == ["send_receipt"]
-    assert text_of(html, "queue") == ["mail"]
-    assert text_of(html, "state") == ["failed"]
+    assert text_of(html, "state_and_progress") == ["failed"]
     assert text_of(html, "tries") == ["3/5"]
-    assert text_of(html, "priority") == ["7"]
-    assert text_of(html, "age") == ["2 h"]
+    assert text_of(html, "age") == ["2 h ago"]
+    exact = localtime(task.created_at).isoformat()
+    assert f'<time datetime="{exact}" title="{exact}">2 h ago' in html
     assert text_of(html, "took") == ["1 min 15 s"]
     assert text_of(html, "short_error") == ["bounced: No such mailbox"]
 
@@ -91,7 +94,7 @@ def test_a_task_that_expired_says_so(operator: Visitor) -> None:
 
     html = operator.open_list().html
 
-    assert text_of(html, "state") == ["canceled"]
+    assert text_of(html, "state_and_progress") == ["canceled"]
     assert text_of(html, "short_error")[0].startswith("expired: The task expired at ")
 
 
@@ -112,6 +115,7 @@ def test_a_long_error_is_cut(operator: Visitor) -> None:
         ({"run_at": after(130), "attempt": 1}, "queued retry in 2 min"),
         ({"running": True}, "running"),
         ({"cancel_requested": True}, "running cancel requested"),
+        ({"running": True, "progress": 0.42}, "running 42 %"),
         ({"succeeded": True}, "succeeded"),
         ({"canceled": True}, "canceled"),
     ],
@@ -119,7 +123,7 @@ def test_a_long_error_is_cut(operator: Visitor) -> None:
 def test_the_status_is_told_in_words(operator: Visitor, state: dict[str, object], shown: str) -> None:
     TaskFactory(**state)
 
-    assert text_of(operator.open_list().html, "state") == [shown]
+    assert text_of(operator.open_list().html, "state_and_progress") == [shown]
 
 
 def test_a_task_canceled_between_two_attempts_has_no_duration(operator: Visitor) -> None:
@@ -169,6 +173,15 @@ def test_the_list_can_be_filtered(operator: Visitor, column: str) -> None:
     assert operator.open_list(**{column: str(getattr(task, column))}).tasks == [task]
 
 
+def test_each_status_has_a_shape_of_its_own(operator: Visitor) -> None:
+    shapes = set()
+    for each in TaskStatus.values:
+        TaskFactory(**({each: True} if each != "queued" else {}))
+        (shape,) = set(re.findall(r'<svg class="cairnq-icon.*?<path d="([^"]*)"', operator.open_list(status=each).html))
+        shapes.add(shape)
+    assert len(shapes) == 5
+
+
 @pytest.mark.parametrize("status", ["queued", "running", "succeeded", "failed", "canceled"])
 def test_each_status_can_be_filtered_for(operator: Visitor, status: str) -> None:
     tasks = [
@@ -177,6 +190,97 @@ def test_each_status_can_be_filtered_for(operator: Visitor, status: str) -> None
     ]
 
     assert operator.open_list(status=status).tasks == [task for task in tasks if task.status == status]
+
+
+def test_the_list_can_be_filtered_by_the_code_of_the_error(operator: Visitor) -> None:
+    failed = TaskFactory(failed=True, error={"code": "card_declined"})
+    retried = TaskFactory(delayed=True, attempt=1, error={"code": "card_declined"})
+    TaskFactory(failed=True, error={"code": "other"})
+    TaskFactory(failed=True, error=["card_declined"])
+    TaskFactory()
+
+    assert operator.open_list(error="card_declined").tasks == [retried, failed]
+    assert operator.open_list(error="card_declined", status="failed").tasks == [failed]
+    assert operator.open_list(error="nothing").tasks == []
+
+
+def test_the_codes_of_the_newest_failed_attempts_are_offered(operator: Visitor) -> None:
+    for error in ({"code": "card_declined"}, {"code": "<b>"}, {"code": None}, [], "text"):
+        TaskAttemptFactory(error=error)
+
+    html = operator.open_list().html
+
+    assert "?error=card_declined" in html
+    assert "&lt;b&gt;" in html
+
+
+def test_the_list_can_be_filtered_by_retries(operator: Visitor) -> None:
+    retried = [TaskFactory(succeeded=True, attempt=2), TaskFactory(delayed=True, attempt=1), TaskFactory(failed=True)]
+    first = [TaskFactory(), TaskFactory(running=True), TaskFactory(succeeded=True)]
+
+    assert operator.open_list(retries="yes").tasks == retried[::-1]
+    assert operator.open_list(retries="no").tasks == first[::-1]
+
+
+@pytest.mark.parametrize(
+    ("age", "found"),
+    [("1h", ["now"]), ("1d", ["now", "hours"]), ("7d", ["now", "hours", "days"]), ("older", ["weeks"])],
+)
+def test_the_list_can_be_filtered_by_age(operator: Visitor, age: str, found: list[str]) -> None:
+    for name, seconds in (("weeks", 20 * 86_400), ("days", 3 * 86_400), ("hours", 7_200), ("now", 1)):
+        when = timezone.now() - timedelta(seconds=seconds)
+        TaskFactory(name=name, id=first_id_at(when), created_at=when)
+
+    assert [task.name for task in operator.open_list(age=age).tasks] == found
+
+
+@pytest.mark.parametrize("text", ["ada@example.com", "ü", 'a "quoted" word', "order", "7", "50%_"])
+def test_payloads_are_searched_where_that_is_asked_for(operator: Visitor, text: str) -> None:
+    task = TaskFactory(payload={"order": 7, "for": ["ada@example.com", "Jürgen", 'a "quoted" word', "50%_"]})
+    TaskFactory(payload={"for": "nobody 50"}, key="order:1")
+
+    assert operator.open_list(q=f"payload:{text}").tasks == [task]
+    assert operator.open_list(q=f"payload: {text} ", queue="nowhere").tasks == []
+
+
+def test_a_search_in_payloads_looks_into_the_newest_alone_and_says_so(
+    operator: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changelist, "LOOKED_INTO", 2)
+    tasks = [TaskFactory(payload="x") for _ in range(3)]
+
+    answer = operator.open_list(q="payload:x")
+
+    assert answer.tasks == tasks[:0:-1]
+    assert "Only the newest 2 tasks were looked at." in answer.html
+
+
+@pytest.mark.parametrize("query", [{"queue": "mail"}, {"name": "work"}, {"retries": "no"}, {"q": "work"}])
+def test_what_has_no_index_is_looked_for_in_the_newest_of_what_an_index_finds(
+    operator: Visitor, monkeypatch: pytest.MonkeyPatch, query: dict[str, str]
+) -> None:
+    monkeypatch.setattr(changelist, "LOOKED_AT", 2)
+    old = TaskFactory(queue="mail", running=True)
+    newer = [TaskFactory(queue="mail") for _ in range(2)]
+
+    answer = operator.open_list(**query)
+
+    assert answer.tasks == newer[::-1]
+    assert "Only the newest 2 tasks were looked at." in answer.html
+    by_index = operator.open_list(**query, status="running")
+    assert by_index.tasks == [old]
+    assert "were looked at" not in by_index.html
+
+
+def test_fewer_errors_are_looked_at(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changelist, "LOOKED_AT_ERRORS", 2)
+    failed = [TaskFactory(failed=True, queue="mail", error={"code": "x"}) for _ in range(3)]
+    TaskFactory()
+
+    answer = operator.open_list(error="x", queue="mail")
+
+    assert answer.tasks == failed[:0:-1]
+    assert "Only the newest 2 tasks were looked at." in answer.html
 
 
 def test_filters_offer_what_is_in_use_and_what_handlers_declare(operator: Visitor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,13 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 from django.utils.timezone import override
 
 from cairnq_django.admin import task as task_admin
+from cairnq_django.admin import timeline
+from cairnq_django.admin.actions import ACTIONS, CONFIRMED
+from cairnq_django.clock import Now, after
 from cairnq_django.models import Task
 from cairnq_django.store.engine import task_database
 from cairnq_django.store.maintenance import expire
@@ -58,10 +63,11 @@ def field(page: str, name: str) -> str | None:
     return None if shown is None else text_of(shown)
 
 
-def attempts(page: str) -> list[str]:
-    """The attempts of the page's table: number, outcome, worker, started, ended, duration."""
-    table = page.partition('<div class="cairnq-attempts">')[2].partition("</table>")[0]
-    return [text_of(row) for row in re.findall(r'<th scope="row".*?</tr>', table, re.DOTALL)]
+def events(page: str) -> list[str]:
+    """What the page's timeline tells, event by event, without the errors."""
+    timeline = page.partition('<ol class="cairnq-timeline">')[2].partition("</ol>")[0]
+    told = [item.partition("<section")[0] for item in timeline.split("</li>")[:-1]]
+    return [re.sub(r" \(in .*?\)| \(.*? ago\)", "", text_of(event)) for event in told]
 
 
 def text_of(markup: str) -> str:
@@ -85,8 +91,7 @@ def test_what_is_not_there_takes_no_room(operator: Visitor) -> None:
 
     for name in ("took", "key_link", "correlation_link", "parent_link", "root_link", "progress_bar", "last_error"):
         assert field(page, name) is None
-    for name in ("expires", "children"):
-        assert field(page, name) is None
+    assert field(page, "children") is None
     assert code_blocks(page) == ["null"]
 
 
@@ -103,48 +108,99 @@ def test_the_error_is_taken_apart_and_its_traceback_kept_as_it_is(operator: Visi
     assert '{\n  "row": 7\n}' in code_blocks(page)
 
 
-def test_every_attempt_that_did_not_succeed_is_in_a_table(operator: Visitor) -> None:
-    task = TaskFactory(attempt=3)
-    began = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
-    for number, outcome in enumerate(("retried", "retried", "failed"), start=1):
+BEGAN = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
+
+
+def test_the_life_of_a_task_is_told_from_its_beginning_to_its_end(operator: Visitor) -> None:
+    task = TaskFactory(
+        succeeded=True,
+        attempt=3,
+        created_at=BEGAN,
+        run_at=BEGAN.replace(minute=5),
+        started_at=BEGAN.replace(minute=5, second=1),
+        completed_at=BEGAN.replace(minute=6),
+        worker_id="host-3",
+    )
+    for number in (1, 2):
         TaskAttemptFactory(
             task=task,
             number=number,
-            outcome=outcome,
             worker_id=f"host-{number}",
-            started_at=began.replace(minute=number),
-            ended_at=began.replace(minute=number, second=42),
+            started_at=BEGAN.replace(minute=number),
+            ended_at=BEGAN.replace(minute=number, second=42),
             error=envelope(f"failure {number}"),
         )
 
     with override("UTC"):
         page = operator.open_page(task).html
 
-    assert attempts(page) == [
-        "3 failed for good host-3 March 1, 2026, 12:03:00 March 1, 2026, 12:03:42 42 s",
-        "2 queued again host-2 March 1, 2026, 12:02:00 March 1, 2026, 12:02:42 42 s",
-        "1 queued again host-1 March 1, 2026, 12:01:00 March 1, 2026, 12:01:42 42 s",
+    assert events(page) == [
+        "Submitted March 1, 2026, 12:00:00",
+        "Attempt 1: queued again March 1, 2026, 12:01:00 claimed by host-1 ended after 42 s",
+        "Attempt 2: queued again March 1, 2026, 12:02:00 claimed by host-2 ended after 42 s",
+        "Due March 1, 2026, 12:05:00",
+        "Attempt 3: succeeded March 1, 2026, 12:05:01 claimed by host-3",
+        "Succeeded March 1, 2026, 12:06:00 6 min after it was submitted",
     ]
-    assert re.findall(r"failure \d", page) == ["failure 3", "failure 2", "failure 1"]
-    assert code_blocks(page).count(TRACEBACK) == 3
+    assert re.findall(r"failure \d", page) == ["failure 1", "failure 2"]
+    assert code_blocks(page).count(TRACEBACK) == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ({}, ["Submitted", "Due"]),
+        ({"delayed": True}, ["Submitted", "Due"]),
+        ({"running": True}, ["Submitted", "Due", "Attempt 1: running"]),
+        ({"cancel_requested": True}, ["Submitted", "Due", "Attempt 1: running", "Cancel requested"]),
+        ({"running": True, "started_at": None}, ["Submitted", "Due", "Attempt 1: running"]),
+        ({"succeeded": True}, ["Submitted", "Due", "Attempt 1: succeeded", "Succeeded"]),
+        ({"canceled": True}, ["Submitted", "Due", "Canceled"]),
+        ({"canceled": True, "started_at": BEGAN}, ["Attempt 0: began", "Submitted", "Due", "Canceled"]),
+        (
+            {"failed": True, "attempt": 1},
+            ["Attempt 1: failed for good", "Submitted", "Due", "Failed"],
+        ),
+    ],
+)
+def test_the_timeline_tells_what_is_known(operator: Visitor, state: dict[str, Any], told: list[str]) -> None:
+    if "started_at" not in state and state.keys() & {"running", "cancel_requested", "succeeded", "failed"}:
+        state = {**state, "started_at": Now()}
+
+    lines = events(operator.open_page(TaskFactory(**state)).html)
+
+    assert [re.split(r" (?:[A-Z][a-z]+\.? \d+, \d{4}|claimed)", line)[0] for line in lines] == told
+
+
+def test_attempts_that_count_again_from_the_beginning_follow_those_before(operator: Visitor) -> None:
+    task = TaskFactory()
+    for minute, number in enumerate((1, 2, 1), start=1):
+        when = BEGAN.replace(minute=minute)
+        TaskAttemptFactory(task=task, number=number, started_at=when, ended_at=when)
+
+    lines = events(operator.open_page(task).html)
+
+    assert [line[:9] for line in lines if line.startswith("Attempt")] == ["Attempt 1", "Attempt 2", "Attempt 1"]
 
 
 def test_of_very_many_attempts_the_latest_are_shown(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(task_admin, "SHOWN_ATTEMPTS", 2)
-    task = TaskFactory(failed=True, attempt=5)
+    monkeypatch.setattr(timeline, "SHOWN_ATTEMPTS", 2)
+    task = TaskFactory(succeeded=True)
+    for number in range(1, 6):
+        TaskAttemptFactory(task=task, number=number, ended_at=after(number - 10))
 
     page = operator.open_page(task).html
 
-    assert [row.split()[0] for row in attempts(page)] == ["5", "4"]
-    assert "The latest 2 of 5 are shown." in page
+    assert [line[:9] for line in events(page) if "claimed by" in line][:2] == ["Attempt 4", "Attempt 5"]
+    assert "The latest 2 of 5 attempts" in page
 
 
 def test_the_progress_of_a_running_task_is_shown(operator: Visitor) -> None:
     page = operator.open_page(TaskFactory(running=True, progress=0.426, message="page 21")).html
 
-    assert '<progress value="0.426" max="1">' in page
+    assert '<progress value="0.426" max="1" aria-label="progress">' in page
     assert field(page, "progress_bar") == "42 %"
-    assert field(page, "message") == "page 21"
+    assert field(page, "message_text") == "page 21"
 
 
 def test_times_are_local_with_the_exact_one_at_hand(operator: Visitor) -> None:
@@ -248,7 +304,7 @@ def test_when_a_task_expires_is_shown_until_it_starts(operator: Visitor) -> None
     with override("UTC"):
         page = operator.open_page(task).html
 
-    assert (field(page, "expires") or "").startswith("March 1, 2126, 12:00:00 (in ")
+    assert events(page)[-1] == "Expires unless it has started March 1, 2126, 12:00:00"
 
 
 def test_the_error_of_a_task_that_expired_is_shown(operator: Visitor) -> None:
@@ -257,7 +313,8 @@ def test_the_error_of_a_task_that_expired_is_shown(operator: Visitor) -> None:
 
     page = operator.open_page(task).html
 
-    assert (field(page, "state"), field(page, "expires")) == ("canceled", None)
+    assert field(page, "state") == "canceled"
+    assert not [line for line in events(page) if line.startswith("Expires")]
     assert (field(page, "last_error") or "").startswith("The task expired at ")
     assert "<code>expired</code>" in page
 
@@ -291,9 +348,12 @@ def test_looking_changes_nothing(operator: Visitor) -> None:
     task = TaskFactory(failed=True)
     before = row_of(Task.objects.get())
 
-    operator.open_list(action="retry_tasks", _selected_action=str(task.pk))
-    operator.open_page(task)
-    operator.client.get(operator.page_url(task), {"CHANGE_FORM-action": "retry_tasks", "_selected_action": task.pk})
+    for action in ACTIONS:
+        data = {"_selected_action": str(task.pk), CONFIRMED: "yes"}
+        operator.open_list(action=action.__name__, **data)
+        operator.client.get(operator.page_url(task), {"CHANGE_FORM-action": action.__name__, **data})
+    for url in (operator.page_url(task), live_url(operator, task), download_url(operator, task, "payload")):
+        assert operator.client.get(url).status_code == 200
 
     assert row_of(Task.objects.get()) == before
     assert not LogEntry.objects.exists()
@@ -312,10 +372,12 @@ def test_who_may_only_view_sees_everything_and_can_do_nothing(
     assert code_blocks(page.html)[-1] == '{\n  "shown": "to all"\n}'
     assert page.form.labels == []
     assert "action-select" not in visitor.open_list().html
-    for action in ("cancel_tasks", "retry_tasks"):
-        data = {"CHANGE_FORM-action": action, "_selected_action": str(task.pk)}
-        assert visitor.client.post(visitor.page_url(task), data).status_code == 403
-        visitor.client.post(visitor.list_url(), {"action": action, "_selected_action": str(task.pk)})
+    for action in ACTIONS:
+        name = action.__name__
+        data = {"_selected_action": str(task.pk), CONFIRMED: "yes"}
+        page_data = {"CHANGE_FORM-action": name, **data}
+        assert visitor.client.post(visitor.page_url(task), page_data).status_code == 403
+        visitor.client.post(visitor.list_url(), {"action": name, **data})
     assert row_of(Task.objects.get()) == before
 
 
@@ -339,3 +401,104 @@ def queries_for(visitor: Visitor, task: Task) -> int:
     with CaptureQueriesContext(connection) as captured:
         visitor.open_page(task)
     return len(captured)
+
+
+@pytest.mark.parametrize("column", ["payload", "result", "metadata", "error"])
+def test_json_can_be_downloaded_whole(log_in: Callable[..., Visitor], column: str) -> None:
+    visitor = log_in("view_task")
+    value = {"<b>": ["ü", 1.5, None], "long": "x" * 300_000}
+    task = TaskFactory(failed=True, **{column: value})
+    assert f'href="{download_url(visitor, task, column)}"' in visitor.open_page(task).html
+
+    response = visitor.client.get(download_url(visitor, task, column))
+
+    assert response.status_code == 200
+    assert response["Content-Type"] == "application/json"
+    assert response["Content-Disposition"] == f'attachment; filename="{task.pk}-{column}.json"'
+    assert response["X-Content-Type-Options"] == "nosniff"
+    assert json.loads(response.content) == value
+
+
+def test_no_value_downloads_as_null(operator: Visitor) -> None:
+    response = operator.client.get(download_url(operator, TaskFactory(), "result"))
+
+    assert json.loads(response.content) is None
+
+
+def test_only_who_may_view_tasks_downloads_their_json(log_in: Callable[..., Visitor]) -> None:
+    task = TaskFactory(payload="secret")
+    visitor = log_in("cancel_task")
+
+    urls = (download_url(visitor, task, "payload"), live_url(visitor, task))
+
+    assert [visitor.client.get(url).status_code for url in urls] == [403, 403]
+    visitor.client.logout()
+    assert [visitor.client.get(url).status_code for url in urls] == [302, 302]
+
+
+def test_there_is_nothing_else_to_download_and_nothing_to_post(operator: Visitor) -> None:
+    task = TaskFactory()
+
+    assert operator.client.get(download_url(operator, task, "worker_id")).status_code == 404
+    for url in (download_url(operator, task, "payload"), live_url(operator, task)):
+        assert operator.client.post(url).status_code == 405
+    task.delete()
+    for url in (download_url(operator, Task(pk=uuid4()), "payload"), live_url(operator, Task(pk=uuid4()))):
+        assert operator.client.get(url).status_code == 404
+
+
+def test_the_page_of_a_live_task_can_be_followed(operator: Visitor) -> None:
+    task = TaskFactory(running=True, progress=0.25, message="<page 1>")
+    followed = followed_version(operator.open_page(task).html)
+
+    state = operator.client.get(live_url(operator, task)).json()
+
+    assert state.pop("took")
+    assert state == {
+        "version": followed,
+        "ended": False,
+        "progress": 0.25,
+        "percent": "25\u00a0%",
+        "message": "<page 1>",
+    }
+    Task.objects.filter(pk=task.pk).update(progress=0.5)
+    state = operator.client.get(live_url(operator, task)).json()
+    assert (state["version"], state["progress"]) == (followed, 0.5)
+    Task.objects.filter(pk=task.pk).update(cancel_requested_at=Now())
+    assert operator.client.get(live_url(operator, task)).json()["version"] != followed
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed", "canceled"])
+def test_a_task_that_has_ended_is_not_followed(operator: Visitor, state: str) -> None:
+    task = TaskFactory(**{state: True})
+
+    assert "cairnq-live" not in operator.open_page(task).html.replace("cairnq_django/live.js", "")
+    assert operator.client.get(live_url(operator, task)).json()["ended"]
+
+
+def test_the_pages_work_under_a_strict_content_security_policy(operator: Visitor) -> None:
+    task = TaskFactory(running=True, progress=0.5, payload={"a": [1]})
+    failed = TaskFactory(failed=True, error=envelope("boom"))
+    pages = [
+        operator.open_page(task),
+        operator.open_page(failed),
+        operator.open_list(),
+        operator.press("Cancel task", task, confirm=False),
+    ]
+
+    for page in pages:
+        assert re.findall(r"<style|\sstyle=|\son\w+=|javascript:", page.html) == []
+        assert [tag for tag in re.findall(r"<script[^>]*>", page.html) if "src=" not in tag] == []
+
+
+def followed_version(page: str) -> str:
+    (version,) = re.findall('data-version="([^"]*)"', page)
+    return html.unescape(version)
+
+
+def live_url(visitor: Visitor, task: Task) -> str:
+    return reverse("admin:cairnq_django_task_live", args=[task.pk], current_app=visitor.site)
+
+
+def download_url(visitor: Visitor, task: Task, column: str) -> str:
+    return reverse("admin:cairnq_django_task_download", args=[task.pk, column], current_app=visitor.site)

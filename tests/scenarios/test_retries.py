@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cairnq_django import Registry, Task, TaskContext, TaskError, get, retry, submit
+from cairnq_django import Registry, Task, TaskContext, TaskError, get, retry, run_now, submit
 from tests.factories import TaskFactory
 from tests.helpers import eventually
 from tests.workers import PATIENCE, attempts, ended, quick, run, runs_workers
@@ -128,6 +128,23 @@ def test_a_failed_task_can_be_retried_by_hand_and_goes_on_counting(registry: Reg
         retry(task.pk)
         assert ended(task).result == 3
     assert [number for number, *_ in attempts(task)] == [1, 2]
+
+
+def test_a_retry_by_hand_can_leave_all_attempts_again(registry: Registry) -> None:
+    task = submit("fail", max_attempts=2)
+    with quick(registry).background():
+        assert ended(task).failed
+        retry(task.pk, reset_attempts=True)
+        assert ended(task).failed
+    assert [number for number, *_ in attempts(task)] == [1, 1, 2, 2]
+    assert [attempt.number for attempt in get(task.pk).attempts.order_by("id")] == [1, 2, 1, 2]
+
+
+def test_a_delayed_task_runs_once_somebody_says_so(registry: Registry) -> None:
+    task = submit("fail_twice", delay=3600, max_attempts=3)
+    with quick(registry).background():
+        run_now(task.pk)
+        assert ended(task).succeeded
 
 
 def after_attempt(task: Task, number: int) -> Task:

@@ -16,7 +16,7 @@ from cairnq_django.models import Task
 from cairnq_django.statuses import AttemptOutcome, TaskStatus
 from cairnq_django.store import control
 from cairnq_django.store.claim import Draw, claim
-from cairnq_django.store.control import Beat, cancel, cancel_family, cancel_requested, progress, renew, retry
+from cairnq_django.store.control import Beat, cancel, cancel_family, cancel_requested, progress, renew, retry, run_now
 from cairnq_django.store.maintenance import recover
 from cairnq_django.store.settle import complete
 from tests.factories import WORKER, TaskFactory, an_error, in_turn, lease_of
@@ -114,7 +114,7 @@ def test_a_member_of_a_family_that_ends_before_it_is_locked_stays_as_it_ended() 
         return execute(sql, *rest)
 
     with connection.execute_wrapper(meanwhile):
-        canceled, ended = cancel_family(DB, task.pk)
+        canceled, ended, _ = cancel_family(DB, task.pk)
     assert settled
     assert (canceled.status, canceled.cancel_requested_at, ended) == ("succeeded", None, [])
 
@@ -174,6 +174,47 @@ def test_of_many_retries_at_once_one_queues_the_task(key: str | None) -> None:
     refused = f"Task {task.pk} is queued; only a failed or a canceled task can be retried"
     assert sorted(outcomes, key=len) == ["True", *[refused] * 5]
     assert row(Task)["max_attempts"] == 4
+
+
+@pytest.mark.parametrize("state", ["failed", "canceled"])
+def test_retry_with_attempts_reset_leaves_all_of_them_and_keeps_what_failed(state: str) -> None:
+    task = TaskFactory(**{state: True}, attempt=3, max_attempts=5)
+    failed = list(task.attempts.values_list("number", "error"))
+    again, changed = retry(DB, task.pk, reset_attempts=True)
+    assert changed
+    assert (again.status, again.attempt, again.max_attempts) == ("queued", 0, 5)
+    assert list(task.attempts.values_list("number", "error")) == failed
+
+
+def test_run_now_makes_a_delayed_task_due() -> None:
+    delayed, other = TaskFactory(delayed=True), TaskFactory(delayed=True)
+    task, changed = run_now(DB, delayed.pk)
+    assert changed
+    assert list(Task.objects.due()) == [task]
+    assert row(Task, pk=other.pk)["run_at"] == other.run_at
+
+
+def test_run_now_spares_a_retry_its_delay() -> None:
+    waiting = TaskFactory(delayed=True, attempt=2, error=an_error())
+    task, changed = run_now(DB, waiting.pk)
+    assert changed
+    assert (task.attempt, task.error) == (2, waiting.error)
+    assert task.run_at < waiting.run_at
+
+
+def test_run_now_leaves_what_is_due_where_it_stands() -> None:
+    task = TaskFactory(run_at=after(-60))
+    assert not run_now(DB, task.pk).changed
+    assert row(Task)["run_at"] == task.run_at
+
+
+@pytest.mark.parametrize("state", ["running", "cancel_requested", "succeeded", "failed", "canceled"])
+def test_run_now_is_refused_for_what_is_not_queued(state: str) -> None:
+    task = TaskFactory(**{state: True})
+    before = row(Task)
+    with transaction.atomic(), pytest.raises(CairnQError, match=f"{task.pk} is {task.status}; only a queued"):
+        run_now(DB, task.pk)
+    assert row(Task) == before
 
 
 def test_progress_changes_what_it_is_given_and_leaves_the_rest() -> None:
