@@ -130,7 +130,7 @@ class StrictJSONEncoder(json.JSONEncoder):
 
 def dumped_size(value: Any) -> int:
     """Return the size of normalized `value` as it is written to the database, in bytes."""
-    return len(StrictJSONEncoder().encode(value).encode())
+    return len(StrictJSONEncoder().encode(value).encode()) if value is not None else len("null")
 
 
 def unstorable(text: str) -> str | None:

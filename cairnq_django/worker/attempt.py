@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 SHORTEST_SNOOZE = 0.1  # seconds; a task that is snoozed over and over leaves the others their turn
 CANCEL_CHECK_INTERVAL = 0.5  # seconds that a "no" to `canceled()` stays good
 
+_making_events = threading.Lock()
+
 
 @dataclass(frozen=True)
 class Success:
@@ -79,7 +81,6 @@ class Attempt:
         self.claim = claim
         self.using = using
         self.json_depth = json_depth  # levels of nesting that a result or an error may have
-        self.lease_lost = threading.Event()
         self.on_lease_lost: Callable[[], None] | None = None
         self.cancel_requested = False
         self.due_in: float | None = None  # seconds until the task is due again, once it is queued again
@@ -88,6 +89,8 @@ class Attempt:
         self._valid_until = leased_at + lease  # on the monotonic clock, from before the lease was written
         self._retry_delay = retry_delay
         self._cancel_checked_at = leased_at
+        self._is_lost = False
+        self._lease_lost: threading.Event | None = None  # once someone has asked for it
         self._settling = threading.Lock()  # guards decided, _settled, _uncommitted
         self._settled = False
         self._uncommitted = False
@@ -112,7 +115,17 @@ class Attempt:
         """Whether the lease is lost: the database said so, or on our own clock its time is up."""
         if self.expired:
             self.lose()
-        return self.lease_lost.is_set()
+        return self._is_lost
+
+    @property
+    def lease_lost(self) -> threading.Event:
+        """Set once the lease is lost. Made when it is asked for: it costs more than the rest of a short attempt."""
+        with _making_events:
+            if self._lease_lost is None:
+                self._lease_lost = threading.Event()
+        if self._is_lost:
+            self._lease_lost.set()
+        return self._lease_lost
 
     @property
     def expired(self) -> bool:
@@ -126,8 +139,10 @@ class Attempt:
 
     def lose(self) -> None:
         """Cut the attempt off: it writes nothing more."""
-        if not self.lease_lost.is_set() and not self._settled:
-            self.lease_lost.set()
+        if not self._is_lost and not self._settled:
+            self._is_lost = True
+            if self._lease_lost is not None:
+                self._lease_lost.set()
             if self.on_lease_lost is not None:
                 self.on_lease_lost()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from uuid import UUID
 
 from django.db import Error, InterfaceError, OperationalError, connections
@@ -24,7 +24,7 @@ from .call import Call
 logger = logging.getLogger(__name__)
 
 SLICE = 0.1  # seconds that one run takes, and what its last attempt takes longer
-TOGETHER = 256  # successes that one statement records at the most
+TOGETHER = 1000  # successes that one statement records at the most
 TOGETHER_BYTES = 1_000_000  # of their results, before the last one
 MAX_TRIES = 10  # at a statement that a database which is otherwise well refuses
 
@@ -61,8 +61,9 @@ class Settlement:
         """
         self._database_is_away = False
         over = time.monotonic() + SLICE
-        while self._complete_together() and time.monotonic() < over:
-            pass
+        for successes in self._successes():
+            if not self._complete_together(successes) or time.monotonic() >= over:
+                break
         self.was_cut_short = False
         done: list[Call] = []
         left: list[Call] = []
@@ -80,31 +81,36 @@ class Settlement:
         self.calls = left
         return done
 
-    def _complete_together(self) -> int:
-        """Record many successes in one go, and return how many. What that cannot do, for whatever reason, is left."""
-        ends = [(call, attempt) for call in self.calls for attempt in call.outcomes]
-        batch: dict[Lease, Success] = {}
+    def _successes(self) -> Iterator[dict[Lease, tuple[Call, Attempt, Success]]]:
+        """What can be recorded together, in parts for a statement each."""
+        part: dict[Lease, tuple[Call, Attempt, Success]] = {}
         size = 0
-        for call, attempt in ends:
-            outcome = call.outcomes[attempt]
-            if isinstance(outcome, Success) and not attempt.settled and attempt not in self._refusals:
-                size += dumped_size(outcome.result)
-                batch[attempt.claim.lease] = outcome
-            if len(batch) == TOGETHER or size > TOGETHER_BYTES:
-                break
-        if len(batch) < 2:
-            return 0
+        for call in self.calls:
+            for attempt, outcome in list(call.outcomes.items()):
+                if isinstance(outcome, Success) and not attempt.settled and attempt not in self._refusals:
+                    part[attempt.claim.lease] = call, attempt, outcome
+                    size += dumped_size(outcome.result)
+                if len(part) == TOGETHER or size > TOGETHER_BYTES:
+                    yield part
+                    part, size = {}, 0
+        yield part
+
+    def _complete_together(self, successes: Mapping[Lease, tuple[Call, Attempt, Success]]) -> bool:
+        """Record them in one go, and return whether that worked. What it cannot do, for whatever reason, is left."""
+        if len(successes) < 2:
+            return False
         try:
-            completed = complete_together(self._using, {lease: outcome.result for lease, outcome in batch.items()})
+            results = {lease: outcome.result for lease, (_, _, outcome) in successes.items()}
+            completed = complete_together(self._using, results)
         except Exception:
             logger.debug("Successes are recorded one by one, since they could not be together", exc_info=True)
-            return 0
-        for call, attempt in ends:
-            if attempt.claim.lease in completed:
-                attempt.completed()
-                del call.outcomes[attempt]
+            return False
+        for lease in completed:
+            call, attempt, _ = successes[lease]
+            attempt.completed()
+            del call.outcomes[attempt]
         notify.announce(self._using, Channel.ENDED, [str(lease.task_id) for lease in completed])
-        return len(completed)
+        return True
 
     def _settle(self, call: Call, attempt: Attempt) -> bool:
         """Whether this attempt is done with. What goes wrong with it never keeps the others from their turn."""
