@@ -10,11 +10,8 @@ from uuid import UUID
 from ..errors import AlreadyExists
 from ..models import Task
 from . import control, keys, maintenance
-from .engine import in_transaction, note_written, returns_inserted_rows
-
-BATCH_SIZE = 1000
-
-_FILLED_IN = ("run_at", "expires_at", "created_at", "updated_at")  # by the database
+from .engine import in_transaction, note_written
+from .insert import insert
 
 
 class Conflict(str, Enum):
@@ -83,16 +80,7 @@ def _gives_way(task: Task, holder: Task, conflict: Conflict) -> bool:
 
 
 def _insert(using: str, tasks: Sequence[Task]) -> list[Task]:
-    if len(tasks) == 1:
-        # Without a transaction around it, where there is none: half as many round trips.
-        tasks[0].save(using=using, force_insert=True)
-    else:
-        Task.objects.using(using).bulk_create(tasks, batch_size=BATCH_SIZE)
-    inserted = list(tasks)
-    note_written(using, [task.pk for task in inserted])
-    if not returns_inserted_rows(using):
-        stored = Task.objects.using(using).only(*_FILLED_IN).in_bulk([task.pk for task in tasks])
-        for task in inserted:
-            for field in _FILLED_IN:
-                setattr(task, field, getattr(stored[task.pk], field))
-    return inserted
+    if tasks:
+        insert(using, tasks)
+        note_written(using, [task.pk for task in tasks])
+    return list(tasks)
