@@ -120,6 +120,8 @@ class Listener:
 
     def _listen(self) -> None:
         with closing(self._connect()) as connection:
+            # For what arrives while a statement is under way.
+            connection.add_notify_handler(lambda notice: self._heard(notice.channel, notice.payload))
             connection.execute(f"LISTEN {self._echo_channel}")
             if not _is_direct(connection):
                 self._check_echo(connection)
@@ -153,6 +155,8 @@ class Listener:
         next_check = time.monotonic() + ECHO_INTERVAL
         while not self._is_unused():
             self._show_presence(connection)
+            # What came in with the last statement's answer, of which nothing more is to be read.
+            self._take_in(connection)
             self._wait(connection, next_check)
             if time.monotonic() >= next_check:
                 self._check_echo(connection)
@@ -230,8 +234,11 @@ class Listener:
             self._nudged.recv(4096)
         if connection is not None:
             connection.pgconn.consume_input()
-            while notice := connection.pgconn.notifies():
-                self._heard(notice.relname.decode(), notice.extra.decode())
+            self._take_in(connection)
+
+    def _take_in(self, connection: Any) -> None:
+        while notice := connection.pgconn.notifies():
+            self._heard(notice.relname.decode(), notice.extra.decode())
 
     def _heard(self, channel: str, payload: str) -> None:
         if channel == self._echo_channel:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
-from django.db import connections, transaction
+from django.db import Error, IntegrityError, connections, transaction
 from django.db.models.expressions import DatabaseDefault
 from django.db.models.sql import InsertQuery
 
 from ..models import Task
 from ..serialization import StrictJSONEncoder
-from .engine import in_batches, returns_inserted_rows
+from .engine import in_batches, returns_inserted_rows, takes_statements_together
+
+logger = logging.getLogger(__name__)
 
 BATCH_SIZE = 1000
 
@@ -32,12 +36,30 @@ _AS_JSON: Final[dict[str, Callable[[Any], Any]]] = {
 _encode = StrictJSONEncoder().encode
 
 
-def insert(using: str, tasks: Sequence[Task]) -> None:
-    """Insert `tasks`, all or none, and set in them what the database filled in. Joins the caller's transaction."""
-    if connections[using].vendor == "postgresql":
-        insert_by_records(using, tasks)
-    else:
+class Afterwards(Protocol):
+    """A statement that is to run once an insert has been committed."""
+
+    sql: str
+    params: Sequence[Any]
+
+    def ran(self, found: bool) -> None:
+        """It has run, and returned a row or none."""
+
+
+def insert(using: str, tasks: Sequence[Task], *, afterwards: Afterwards | None = None) -> bool:
+    """Insert `tasks`, all or none, and set in them what the database filled in. Joins the caller's transaction.
+
+    Returns whether it also ran `afterwards`, what the caller wants run once this is committed: it does if that takes no
+    further round trip. That it failed nobody is told.
+    """
+    if connections[using].vendor != "postgresql":
         insert_by_orm(using, tasks)
+        return False
+    if afterwards is not None and len(tasks) == 1 and takes_statements_together(using):
+        _insert_and(using, tasks[0], afterwards)
+        return True
+    insert_by_records(using, tasks)
+    return False
 
 
 def insert_by_orm(using: str, tasks: Sequence[Task]) -> None:
@@ -84,7 +106,25 @@ class _Column(NamedTuple):
         return values.count(values[0]) == len(values)
 
 
-def _insert_batch(using: str, tasks: Sequence[Task]) -> None:
+def _insert_and(using: str, task: Task, afterwards: Afterwards) -> None:
+    connection = connections[using]
+    try:
+        _insert_batch(using, [task], afterwards)
+    except BaseException as error:
+        with suppress(Error):
+            connection.rollback()
+        if not isinstance(error, Error) or isinstance(error, IntegrityError):
+            raise
+        with suppress(Error):
+            stored = Task.objects.using(using).filter(pk=task.pk).values(*_FILLED_IN).first()
+            if stored is not None:
+                logger.debug("Inserted, but what was to follow failed", exc_info=True)
+                _take_over(using, [task], stored)
+                return
+        raise
+
+
+def _insert_batch(using: str, tasks: Sequence[Task], afterwards: Afterwards | None = None) -> None:
     rows = [task.__dict__ for task in tasks]
     sources: list[str] = []
     params: list[Any] = []
@@ -114,12 +154,25 @@ def _insert_batch(using: str, tasks: Sequence[Task]) -> None:
         params.append(
             _encode([dict(zip(names, values, strict=True)) for values in zip(*records.values(), strict=True)])
         )
+    sql = _statement(using, tuple(sources))
     with connections[using].cursor() as cursor:
-        cursor.execute(_statement(using, tuple(sources)), params)
-        stored = zip(_FILLED_IN, cursor.fetchone(), strict=True)
-    filled_in = {field: value for field, value in stored if _is_expression(rows[0][field])}
-    for task, row in zip(tasks, rows, strict=True):
-        row.update(filled_in)
+        if afterwards is None:
+            cursor.execute(sql, params)
+        else:
+            cursor.execute(f"BEGIN; {sql}; COMMIT; {afterwards.sql}", [*params, *afterwards.params])
+            cursor.nextset()
+        stored = dict(zip(_FILLED_IN, cursor.fetchone(), strict=True))
+        if afterwards is not None:
+            cursor.nextset()
+            cursor.nextset()
+            afterwards.ran(cursor.fetchone() is not None)
+    _take_over(using, tasks, stored)
+
+
+def _take_over(using: str, tasks: Sequence[Task], stored: dict[str, Any]) -> None:
+    filled_in = {field: value for field, value in stored.items() if _is_expression(tasks[0].__dict__[field])}
+    for task in tasks:
+        task.__dict__.update(filled_in)
         task._state.adding = False
         task._state.db = using
 
