@@ -91,7 +91,13 @@ def definition_of(task: object) -> TaskDef[Any, Any]:
     if not isinstance(task, str):
         remedy = "; decorate the function with @task" if callable(task) else ""
         raise TypeError(f"task must be what @task made, a TaskDef or a task's name, got {task!r}{remedy}")
-    return default_registry.get(task) or TaskDef(task)
+    return default_registry.get(task) or _elsewhere(task)
+
+
+@lru_cache(maxsize=1024)
+def _elsewhere(name: str) -> TaskDef[Any, Any]:
+    """A task that another program runs."""
+    return TaskDef(name)
 
 
 def strategy_of(conflict: str) -> Conflict:

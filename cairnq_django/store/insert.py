@@ -130,9 +130,8 @@ def _insert_batch(using: str, tasks: Sequence[Task], afterwards: Afterwards | No
     params: list[Any] = []
     records: dict[str, list[Any]] = {}
     for column in _columns(using):
-        values = [row[column.field] for row in rows]
-        value = values[0]
-        if not column.is_shared(values):
+        value = rows[0][column.field]
+        if len(rows) > 1 and not column.is_shared(values := [row[column.field] for row in rows]):
             if any(_is_expression(value) for value in values):
                 insert_by_orm(using, tasks)
                 return
