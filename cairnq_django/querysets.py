@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.db import models
 
 from .clock import Now
+from .expressions import Among, Slot
 from .statuses import LIVE, TERMINAL, TaskStatus
 
 if TYPE_CHECKING:
@@ -65,10 +66,10 @@ class TaskQuerySet(models.QuerySet["Task"]):
         """Running under a lease that ran out: its worker is gone, or cut off."""
         return self.running().filter(lease_until__lte=Now())
 
-    def leased(self, worker_id: str, attempt: int, *task_ids: UUID) -> TaskQuerySet:
+    def leased(self, worker_id: str | Slot, attempt: int | Slot, ids: UUID | Iterable[UUID] | Slot) -> TaskQuerySet:
         """Those of these tasks that this attempt of this worker still owns."""
-        which = {"id": task_ids[0]} if len(task_ids) == 1 else {"id__in": task_ids}
-        return self.running().filter(worker_id=worker_id, attempt=attempt, lease_until__gt=Now(), **which)
+        which = models.Q(pk=ids) if isinstance(ids, UUID) else Among("pk", ids)
+        return self.running().filter(which, worker_id=worker_id, attempt=attempt, lease_until__gt=Now())
 
     def by_key(self, key: str) -> TaskQuerySet:
         """The current task of a key."""

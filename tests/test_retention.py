@@ -16,6 +16,7 @@ from cairnq_django.retention import Sweeps
 from cairnq_django.store import maintenance
 from tests.factories import TaskFactory
 from tests.store.sessions import another_transaction, locks_rows
+from tests.workers import sweeps_in_batches_of
 
 if TYPE_CHECKING:
     from pytest_django.fixtures import SettingsWrapper
@@ -101,7 +102,7 @@ def test_keys_and_attempts_go_with_their_task(sweeps: Any) -> None:
 def test_a_sweep_pauses_after_each_batch_and_ends_there_when_told_to(
     sweeps: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "SWEEP_BATCH", 3)
+    sweeps_in_batches_of(3, monkeypatch)
     for _ in range(8):
         ended(100)
     pauses = Pauses(last=2)
@@ -137,7 +138,7 @@ def test_a_worker_that_stops_gives_the_duty_back(sweeps: Any) -> None:
 
 
 def test_a_worker_that_lost_the_duty_meanwhile_sweeps_no_further(sweeps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "SWEEP_BATCH", 1)
+    sweeps_in_batches_of(1, monkeypatch)
     monkeypatch.setattr(retention, "DUTY_LEASE", 0)  # to be renewed after each batch
     for _ in range(5):
         ended(100)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import OperationalError, connection
 
-from cairnq_django import Registry, Task, TaskContext, Worker, get
+from cairnq_django import Registry, Task, TaskContext, Worker, get, retention
 from cairnq_django.clock import after
 from cairnq_django.signals import worker_error
 from tests.helpers import eventually
@@ -220,3 +220,8 @@ _REFUSING_NO_MORE = {
 def _execute(statement: str) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement)
+
+
+def sweeps_in_batches_of(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "SWEEP_BATCH", size)
+    monkeypatch.setattr(retention, "EXCLUSIVE_SWEEP_BATCH", size)

@@ -4,24 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import F
+from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Value
+from django.db.models.expressions import Combinable, RawSQL
 
 from ..clock import Now, after
 from ..columns import JSONSize
+from ..expressions import Among, Slot
 from ..models import Task
 from ..querysets import TaskQuerySet
 from ..statuses import TaskStatus
-from .engine import in_transaction
-from .lanes import Lane, ahead, lanes_of
+from .engine import (
+    UpdateReturning,
+    again_after_conflicts,
+    in_transaction,
+    is_postgresql,
+    returns_updated_rows,
+    update_returning,
+)
+from .lanes import Lane, ahead, first_due_sql, lanes_of
 from .leases import Lease
 
 # How many times as far a claim looks when others, who claim at this moment, hold some of the first due tasks. What they
 # hold of all of these, too, is passed over lane by lane, in which order between lanes is no longer kept.
 _FURTHER = 4
+
+# An earlier result and error, which may be large, are not the handler's business.
+_READ = (
+    *("id", "attempt", "name", "queue", "payload", "metadata", "max_attempts", "key"),
+    *("parent_id", "root_id", "correlation_id", "run_at", "priority"),
+)
 
 
 @dataclass(frozen=True)
@@ -35,8 +51,7 @@ class Draw:
     at_least_one: bool = False  # whether the first one may be claimed however large it is
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(NamedTuple):
     """A task as its attempt sees it: what was submitted, and the lease it runs under."""
 
     lease: Lease
@@ -85,83 +100,132 @@ def claim(
     return in_transaction(using, work)
 
 
+def can_claim_at_once(using: str, draw: Draw) -> bool:
+    """Whether one statement can claim this draw: the database hands back what it updates, and no payload is weighed."""
+    return draw.max_bytes is None and returns_updated_rows(using)
+
+
+def claim_at_once(using: str, draw: Draw, *, worker_id: str, lease: float) -> list[Claim]:
+    """As `claim()` for a single draw, in one statement, which is a transaction by itself.
+
+    Where another worker is claiming the same tasks at this moment, it may find fewer than there are, or none.
+    """
+    lanes = lanes_of(draw.queues, draw.names)
+    if not lanes or not draw.limit:
+        return []
+    if is_postgresql(using):
+        queues, names = zip(*lanes, strict=True)
+        slots = {"queues": list(queues), "names": list(names), "limit": draw.limit}
+        slots |= {"worker_id": worker_id, "lease": timedelta(seconds=lease)}
+        return again_after_conflicts(using, lambda: _claims(_claim_statement(using).run(**slots), worker_id))
+    rows = _first(using, [place.task_id for place in ahead(using, lanes, draw.limit)])
+    return again_after_conflicts(using, lambda: _take(using, rows, worker_id, lease))
+
+
+@lru_cache
+def _claim_statement(using: str) -> UpdateReturning:
+    first = RawSQL(*first_due_sql(using, Slot("queues"), Slot("names"), Slot("limit")))
+    lease = ExpressionWrapper(Now() + Slot("lease", DurationField()), output_field=DateTimeField())
+    return UpdateReturning(_first(using, first), _running(Slot("worker_id"), lease), _READ)
+
+
+def _first(using: str, ids: list[UUID] | RawSQL) -> TaskQuerySet:
+    """Those of these tasks that are still due, locked by the statement that this becomes a part of."""
+    due = Task.objects.using(using).due().filter(Among("pk", ids))
+    return Task.objects.using(using).filter(Among("pk", due.values("pk"), lock=True))
+
+
 def _claim_draw(using: str, draw: Draw, worker_id: str, lease: float) -> Drawn:
     found = sorted(_lock(using, draw), key=lambda task: (-task.priority, task.run_at, task.pk))
-    taken = found if draw.max_bytes is None else _that_fit(using, found, draw.max_bytes, at_least_one=draw.at_least_one)
+    taken = found if draw.max_bytes is None else _that_fit(found, draw.max_bytes, at_least_one=draw.at_least_one)
+    claims: list[Claim] = []
     if taken:
-        Task.objects.using(using).queued().filter(pk__in=[task.pk for task in taken]).update(
-            status=TaskStatus.RUNNING,
-            attempt=F("attempt") + 1,
-            worker_id=worker_id,
-            lease_until=after(lease),
-            started_at=Now(),
-            expires_at=None,
-            updated_at=Now(),
-        )
-    return Drawn([_claimed(task, worker_id) for task in taken], cut_by_bytes=len(taken) < len(found))
+        # By their ids alone, since they are locked: an index on their state would lock others, too.
+        rows = Task.objects.using(using).filter(Among("pk", [task.pk for task in taken]))
+        sizes = {task.pk: task.payload_bytes for task in taken}
+        claims = [
+            claim._replace(payload_bytes=sizes[claim.lease.task_id]) for claim in _take(using, rows, worker_id, lease)
+        ]
+    return Drawn(claims, cut_by_bytes=len(taken) < len(found))
 
 
-def _lock(using: str, draw: Draw) -> list[Task]:
+def _take(using: str, rows: TaskQuerySet, worker_id: str, lease: float) -> list[Claim]:
+    return _claims(update_returning(rows, _running(worker_id, after(lease)), _READ), worker_id)
+
+
+def _running(worker_id: str | Slot, lease_until: Combinable) -> dict[str, Any]:
+    return {
+        "status": TaskStatus.RUNNING,
+        "attempt": F("attempt") + 1,
+        "worker_id": worker_id,
+        "lease_until": lease_until,
+        "started_at": Now(),
+        "expires_at": None,
+        "updated_at": Now(),
+    }
+
+
+def _claims(taken: list[tuple[Any, ...]], worker_id: str) -> list[Claim]:
+    taken.sort(key=_claim_order)
+    return [Claim(Lease(task_id, worker_id, attempt), *columns) for task_id, attempt, *columns, _ in taken]
+
+
+def _claim_order(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    task_id, *_, run_at, priority = row
+    return -priority, run_at, task_id
+
+
+class _Found(NamedTuple):
+    """A due task, locked."""
+
+    pk: UUID
+    priority: int
+    run_at: datetime
+    payload_bytes: int
+
+
+def _lock(using: str, draw: Draw) -> list[_Found]:
     lanes = lanes_of(draw.queues, draw.names)
     if not lanes or not draw.limit:
         return []
     if len(lanes) == 1:
-        return list(_to_lock(lanes[0].due(using), draw)[: draw.limit])
+        return _locked(lanes[0].due(using), draw, draw.limit)
     return _lock_across(using, lanes, draw)
 
 
-def _lock_across(using: str, lanes: Sequence[Lane], draw: Draw) -> list[Task]:
+def _lock_across(using: str, lanes: Sequence[Lane], draw: Draw) -> list[_Found]:
     limit = draw.limit
-    locked: list[Task] = []
+    locked: list[_Found] = []
     tried: set[UUID] = set()
     for reach in (limit, _FURTHER * limit):
         places = ahead(using, lanes, reach)
         rest = [place.task_id for place in places if place.task_id not in tried]
         while rest and (missing := limit - len(locked)):
-            locked += _to_lock(Task.objects.using(using).due().filter(pk__in=rest[:missing]), draw)
+            locked += _locked(Task.objects.using(using).due().filter(Among("pk", rest[:missing])), draw, missing)
             tried.update(rest[:missing])
             rest = rest[missing:]
         if len(locked) == limit or len(places) < reach:
             return locked
     for lane in dict.fromkeys(place.lane for place in places):
         if missing := limit - len(locked):
-            locked += _to_lock(lane.due(using).exclude(pk__in=[task.pk for task in locked]), draw)[:missing]
+            locked += _locked(lane.due(using).exclude(Among("pk", [task.pk for task in locked])), draw, missing)
     return locked
 
 
-def _to_lock(due: TaskQuerySet, draw: Draw) -> TaskQuerySet:
-    # The text of an earlier failure is not the handler's business.
-    rows = due.defer("result", "error", "message").select_for_update(skip_locked=True)
-    return rows if draw.max_bytes is None else rows.defer("payload").annotate(payload_bytes=JSONSize("payload"))
+def _locked(due: TaskQuerySet, draw: Draw, limit: int) -> list[_Found]:
+    size = Value(0) if draw.max_bytes is None else JSONSize("payload")
+    # No index holds the last column: of one that held them all, MySQL would lock entries of other tasks, too.
+    rows = due.select_for_update(skip_locked=True).values_list("pk", "priority", "run_at", size, "max_attempts")
+    return [_Found(*columns) for *columns, _ in rows[:limit]]
 
 
-def _that_fit(using: str, found: Sequence[Any], max_bytes: int, *, at_least_one: bool) -> list[Task]:
-    """Those of `found` whose payloads fit into `max_bytes` one after another, with their payloads read."""
+def _that_fit(found: Sequence[_Found], max_bytes: int, *, at_least_one: bool) -> list[_Found]:
+    """Those of `found` whose payloads fit into `max_bytes` one after another."""
     left = max_bytes
-    fitting: list[Any] = []
+    fitting: list[_Found] = []
     for task in found:
         left -= task.payload_bytes
         if left < 0 and not (at_least_one and not fitting):
             break
         fitting.append(task)
-    payloads = dict(Task.objects.using(using).filter(pk__in=[task.pk for task in fitting]).values_list("pk", "payload"))
-    for task in fitting:
-        task.payload = payloads[task.pk]
     return fitting
-
-
-def _claimed(task: Task, worker_id: str) -> Claim:
-    return Claim(
-        lease=Lease(task.pk, worker_id, task.attempt + 1),
-        name=task.name,
-        queue=task.queue,
-        payload=task.payload,
-        metadata=task.metadata,
-        max_attempts=task.max_attempts,
-        key=task.key,
-        parent_id=task.parent_id,
-        root_id=task.root_id,
-        correlation_id=task.correlation_id,
-        run_at=task.run_at,
-        payload_bytes=getattr(task, "payload_bytes", 0),
-    )

@@ -12,6 +12,7 @@ from django.db.models.functions import Greatest
 
 from ..clock import Now, after
 from ..errors import AlreadyExists, CairnQError
+from ..expressions import Among
 from ..limits import MAX_BATCH
 from ..models import Task
 from ..statuses import LIVE, TaskStatus
@@ -135,15 +136,15 @@ def _cancel_family(using: str, task_id: UUID, live: Sequence[UUID]) -> CanceledF
     ended: list[UUID] = []
     for batch in in_batches(live, FAMILY_BATCH):
         # By their ids alone: an index on their states would lock others, too.
-        locked = Task.objects.using(using).filter(pk__in=batch).order_by("pk").select_for_update()
+        locked = Task.objects.using(using).filter(Among("pk", batch)).order_by("pk").select_for_update()
         found = list(locked.values_list("pk", "status", "cancel_requested_at"))
         queued = [pk for pk, status, _ in found if status == TaskStatus.QUEUED]
         running = [pk for pk, status, _ in found if status == TaskStatus.RUNNING]
         unasked = [pk for pk, status, asked_at in found if status == TaskStatus.RUNNING and asked_at is None]
         # Locked until the caller's transaction ends.
         note_written(using, running)
-        Task.objects.using(using).filter(pk__in=queued).update(**states.CANCELED)
-        Task.objects.using(using).filter(pk__in=unasked).update(cancel_requested_at=Now(), updated_at=Now())
+        Task.objects.using(using).filter(Among("pk", queued)).update(**states.CANCELED)
+        Task.objects.using(using).filter(Among("pk", unasked)).update(cancel_requested_at=Now(), updated_at=Now())
         ended += queued
     return CanceledFamily(Task.objects.using(using).get(pk=task_id), ended)
 
@@ -191,8 +192,10 @@ def _retry(using: str, task_id: UUID, key: str | None) -> Changed:
 def _renew(using: str, held: Set[Lease], lease: float) -> Beat:
     (worker_id,) = {each.worker_id for each in held}
     tasks = Task.objects.using(using)
-    mine = tasks.running().filter(pk__in={each.task_id for each in held}, worker_id=worker_id, lease_until__gt=Now())
-    unlocked = tasks.filter(pk__in=mine.select_for_update(skip_locked=True).values("pk"))
+    mine = tasks.running().filter(
+        Among("pk", {each.task_id for each in held}), worker_id=worker_id, lease_until__gt=Now()
+    )
+    unlocked = tasks.filter(Among("pk", mine.values("pk"), lock=True))
     fields = ("id", "worker_id", "attempt", "cancel_requested_at")
     renewed = _cancel_requests(held, update_returning(unlocked, {"lease_until": after(lease)}, fields))
     locked = _cancel_requests(held - renewed.keys(), mine.values_list(*fields)) if len(renewed) < len(held) else {}

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
+from django.core.exceptions import EmptyResultSet
 from django.db import DatabaseError, connections, router, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.db.models import Case, Func, QuerySet, TextField, Value, When
-from django.db.models.functions import Cast
+from django.db.models import QuerySet
 from django.db.models.sql import UpdateQuery
 
+from ..expressions import Slot
 from ..models import Task
 from ..serialization import max_depth_for
 
@@ -44,12 +44,24 @@ def takes_statements_together(using: str) -> bool:
     """Whether one round trip can take several statements, each committed before the next one runs."""
     connection: Any = connections[using]
     return (
-        connection.vendor == "postgresql"
+        is_postgresql(using)
         and connection.Database.__name__ == "psycopg"
         and not connection.features.uses_server_side_binding
         and not connection.in_atomic_block
         and connection.get_autocommit()
     )
+
+
+def is_postgresql(using: str) -> bool:
+    return connections[using].vendor == "postgresql"
+
+
+def returns_updated_rows(using: str) -> bool:
+    connection = connections[using]
+    if connection.vendor == "sqlite":
+        # RETURNING came to all of SQLite's statements at once.
+        return connection.features.can_return_columns_from_insert
+    return connection.vendor == "postgresql"
 
 
 class _Written:
@@ -105,19 +117,26 @@ def in_transaction(using: str, work: Callable[[], T]) -> T:
     Inside a caller's transaction it runs once, in a savepoint: what the database rolled back there is the caller's to
     repeat.
     """
-    connection = connections[using]
-    retries = 0 if connection.in_atomic_block else _CONFLICT_RETRIES
+
+    def transacted() -> T:
+        with transaction.atomic(using=using):
+            return work()
+
+    return again_after_conflicts(using, transacted)
+
+
+def again_after_conflicts(using: str, work: Callable[[], T]) -> T:
+    """What `work()`, a transaction or a single statement, returns; run again if another transaction was in the way."""
+    retries = 0 if connections[using].in_atomic_block else _CONFLICT_RETRIES
     for retry in range(retries):
         try:
-            with transaction.atomic(using=using):
-                return work()
+            return work()
         except DatabaseError as error:
             if not is_conflict(error):
                 raise
-            logger.debug("Transaction rolled back by a conflict, trying again", exc_info=True)
+            logger.debug("Rolled back by a conflict, trying again", exc_info=True)
             time.sleep(random.uniform(0.5, 1) * min(0.005 * 2**retry, 0.25))
-    with transaction.atomic(using=using):
-        return work()
+    return work()
 
 
 def is_conflict(error: Exception) -> bool:
@@ -140,44 +159,58 @@ def in_batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 def update_returning(rows: QuerySet[Task], changes: dict[str, Any], fields: Sequence[str]) -> list[tuple[Any, ...]]:
     """Update `rows` and return `fields` of those that were updated, in one statement where the database can.
 
-    Elsewhere the rows are locked and read first: call it in a transaction.
+    Elsewhere the rows are locked first: call it in a transaction.
     """
-    connection = connections[rows.db]
-    if not _can_return_updated_rows(connection):
-        found = list(rows.select_for_update(skip_locked=True).values_list("pk", *fields))
-        rows.model._base_manager.using(rows.db).filter(pk__in=[pk for pk, *_ in found]).update(**changes)
-        return [tuple(values) for _, *values in found]
-    query: Any = rows.query.chain(UpdateQuery)
-    query.add_update_values(changes)
-    compiler = query.get_compiler(rows.db)
-    sql, params = compiler.as_sql()
-    columns: list[Any] = [rows.model._meta.get_field(field) for field in fields]
-    names = ", ".join(connection.ops.quote_name(column.column) for column in columns)
-    with connection.cursor() as cursor:
-        cursor.execute(f"{sql} RETURNING {names}", params)
-        returned = cursor.fetchall()
-    converters = compiler.get_converters([column.cached_col for column in columns])
-    return [tuple(row) for row in compiler.apply_converters(returned, converters)]
+    if not returns_updated_rows(rows.db):
+        locked = list(rows.select_for_update(skip_locked=True).values_list("pk", *fields))
+        found = rows.model._base_manager.using(rows.db).filter(pk__in=[pk for pk, *_ in locked])
+        found.update(**changes)
+        if changes.keys().isdisjoint(fields):
+            return [tuple(values) for _, *values in locked]
+        return list(found.values_list(*fields))
+    return UpdateReturning(rows, changes, fields).run()
 
 
-def each_its_own(using: str, field: str, values: Mapping[UUID, Any]) -> Any:
-    """What sets a JSON column of each of these rows to its own value, None to NULL, in one update."""
-    column: Any = Task._meta.get_field(field)
-    filled = {pk: value for pk, value in values.items() if value is not None}
-    if not filled:
-        return None
-    if connections[using].vendor == "postgresql":
-        # One parameter for all, however many they are.
-        values_by_id = Value({str(pk): value for pk, value in filled.items()}, output_field=column)
-        return Func(
-            values_by_id, Cast("id", TextField()), template="%(expressions)s", arg_joiner=" -> ", output_field=column
-        )
-    cases = [When(pk=pk, then=Value(value, output_field=column)) for pk, value in filled.items()]
-    return Case(*cases, default=None, output_field=column)
+class UpdateReturning:
+    """An update that hands back `fields` of what it updated, compiled once; its slots are filled for each run.
+
+    For databases of which `returns_updated_rows()` is true.
+    """
+
+    def __init__(self, rows: QuerySet[Task], changes: dict[str, Any], fields: Sequence[str]) -> None:
+        connection = connections[rows.db]
+        query: Any = rows.query.chain(UpdateQuery)
+        query.add_update_values(changes)
+        compiler = query.get_compiler(rows.db)
+        columns: list[Any] = [rows.model._meta.get_field(field) for field in fields]
+        names = ", ".join(connection.ops.quote_name(column.column) for column in columns)
+        try:
+            sql, params = compiler.as_sql()
+        except EmptyResultSet:
+            self._sql = ""
+        else:
+            self._sql = f"{sql} RETURNING {names}"
+            self._params = params
+        self._using = rows.db
+        self._converters: dict[int, Any] = compiler.get_converters([column.cached_col for column in columns])
+
+    def run(self, **slots: Any) -> list[tuple[Any, ...]]:
+        if not self._sql:
+            return []
+        connection = connections[self._using]
+        with connection.cursor() as cursor:
+            cursor.execute(self._sql, filled(self._params, slots))
+            returned = cursor.fetchall()
+        if not self._converters:
+            return [tuple(row) for row in returned]
+        rows = [list(row) for row in returned]
+        for place, (converters, expression) in self._converters.items():
+            for row in rows:
+                for convert in converters:
+                    row[place] = convert(row[place], expression, connection)
+        return [tuple(row) for row in rows]
 
 
-def _can_return_updated_rows(connection: BaseDatabaseWrapper) -> bool:
-    if connection.vendor == "sqlite":
-        # RETURNING came to all of SQLite's statements at once.
-        return connection.features.can_return_columns_from_insert
-    return connection.vendor == "postgresql"
+def filled(params: Iterable[Any], slots: Mapping[str, Any]) -> list[Any]:
+    """The parameters of a compiled statement, its slots filled."""
+    return [slots[param.name] if isinstance(param, Slot) else param for param in params]

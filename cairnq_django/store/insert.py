@@ -16,7 +16,7 @@ from django.db.models.sql import InsertQuery
 
 from ..models import Task
 from ..serialization import StrictJSONEncoder
-from .engine import in_batches, returns_inserted_rows, takes_statements_together
+from .engine import in_batches, is_postgresql, returns_inserted_rows, takes_statements_together
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def insert(using: str, tasks: Sequence[Task], *, afterwards: Afterwards | None =
     Returns whether it also ran `afterwards`, what the caller wants run once this is committed: it does if that takes no
     further round trip. That it failed nobody is told.
     """
-    if connections[using].vendor != "postgresql":
+    if not is_postgresql(using):
         insert_by_orm(using, tasks)
         return False
     if afterwards is not None and len(tasks) == 1 and takes_statements_together(using):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -11,16 +12,17 @@ from django.db.models.expressions import Combinable, RawSQL
 
 from ..models import Task
 from ..querysets import TaskQuerySet
-from .engine import in_batches
+from .engine import in_batches, is_postgresql
 
 _AHEAD = """
-SELECT lane.queue, lane.name, task.id
+SELECT {columns}
 FROM unnest(%s::varchar[], %s::varchar[]) AS lane (queue, name) CROSS JOIN LATERAL ({first_of_lane}) AS task
 ORDER BY task.priority DESC, task.run_at, task.id
 LIMIT %s
 """
 
 
+_ANY = 987_654_321  # a limit, where the ORM takes a number alone
 _LANES_IN_A_STATEMENT = 100  # SQLite takes 500 parts
 
 
@@ -49,19 +51,36 @@ def ahead(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
 
     Each lane is read by itself, from its first task on: what waits in other lanes is never read past.
     """
-    if connections[using].vendor == "postgresql":
+    if is_postgresql(using):
         return ahead_by_lateral_join(using, lanes, limit)
     return ahead_by_union(using, lanes, limit)
 
 
 def ahead_by_lateral_join(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
     """`ahead()` where the database has LATERAL and arrays: one statement of the same length for any number of lanes."""
-    first = _first(_due(using, RawSQL("lane.queue", ()), RawSQL("lane.name", ())), limit)
-    sql, params = first.query.get_compiler(using).as_sql()
     queues, names = zip(*lanes, strict=True)
+    sql, params = first_due_sql(using, list(queues), list(names), limit, columns="lane.queue, lane.name, task.id")
     with connections[using].cursor() as cursor:
-        cursor.execute(_AHEAD.format(first_of_lane=sql), [list(queues), list(names), *params, limit])
+        cursor.execute(sql, params)
         return [Place(Lane(queue, name), task_id) for queue, name, task_id in cursor.fetchall()]
+
+
+def first_due_sql(
+    using: str, queues: Any, names: Any, limit: Any, *, columns: str = "task.id"
+) -> tuple[str, list[Any]]:
+    """What selects the first `limit` due tasks of all lanes together on PostgreSQL.
+
+    `queues` and `names` are those of each lane, two lists of the same length. All three may be slots.
+    """
+    sql, params = _first_of_lane(using)
+    return _AHEAD.format(columns=columns, first_of_lane=sql), [queues, names, *params, limit, limit]
+
+
+@lru_cache
+def _first_of_lane(using: str) -> tuple[str, tuple[Any, ...]]:
+    first = _first(_due(using, RawSQL("lane.queue", ()), RawSQL("lane.name", ())), _ANY)
+    sql, params = first.query.get_compiler(using).as_sql()
+    return sql.replace(f"LIMIT {_ANY}", "LIMIT %s"), params
 
 
 def ahead_by_union(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:

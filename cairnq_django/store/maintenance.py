@@ -13,12 +13,14 @@ from django.db.models import Case, Value, When
 
 from ..clock import Now, after
 from ..envelopes import expired, lease_expired
+from ..expressions import Among
 from ..models import Task, TaskAttempt, TaskKey
 from ..querysets import TaskQuerySet
 from ..statuses import TERMINAL, AttemptOutcome, TaskStatus
 from . import states
 from .engine import in_batches, in_transaction
 
+RECOVERY_BATCH = 100
 EXPIRE_BATCH = 200
 PURGE_BATCH = 1000
 WINDOW = 10_000  # tasks that a purge by queue or name looks through at a time
@@ -31,7 +33,7 @@ class Recovered(NamedTuple):
     ended: list[Task]  # failed or canceled
 
 
-def recover(using: str, *, limit: int = 100) -> Recovered:
+def recover(using: str, *, limit: int = RECOVERY_BATCH) -> Recovered:
     """Take back up to `limit` tasks whose lease ran out, and return what became of them.
 
     One with a cancel requested ends `canceled`; one that has used up its attempts ends `failed` with a `lease_expired`
@@ -217,14 +219,14 @@ def _longest_ended(tasks: TaskQuerySet, statuses: Sequence[TaskStatus], limit: i
 
 def _delete(using: str, found: Mapping[UUID, datetime]) -> int:
     """Delete those of the tasks found that are free and have not lived again since; return how many that were."""
-    keyed = TaskKey.objects.using(using).filter(task__in=found)
+    keyed = TaskKey.objects.using(using).filter(Among("task", found))
     # Keys are locked before tasks. One that someone holds is about to be retried or replaced: its task stays.
     free_keys = list(keyed.select_for_update(skip_locked=True).values_list("pk", "task_id"))
     held = set(keyed.values_list("task_id", flat=True)) - {task_id for _, task_id in free_keys}
     # By id alone: with more to choose by, SQLite reads the index of all that ended.
-    tasks = Task.objects.using(using).filter(pk__in=found.keys() - held).select_for_update(skip_locked=True)
+    tasks = Task.objects.using(using).filter(Among("pk", found.keys() - held)).select_for_update(skip_locked=True)
     free = [pk for pk, ended in tasks.values_list("pk", "completed_at") if ended == found[pk]]
-    TaskKey.objects.using(using).filter(task__in=free)._raw_delete(using)
-    TaskAttempt.objects.using(using).filter(task__in=free)._raw_delete(using)
-    Task.objects.using(using).filter(pk__in=free)._raw_delete(using)
+    TaskKey.objects.using(using).filter(Among("task", free))._raw_delete(using)
+    TaskAttempt.objects.using(using).filter(Among("task", free))._raw_delete(using)
+    Task.objects.using(using).filter(Among("pk", free))._raw_delete(using)
     return len(free)

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import F
+from django.db.models import Case, F, Func, TextField, Value, When
+from django.db.models.functions import Cast
 
 from ..clock import after
 from ..envelopes import Envelope, canceled_while_running
 from ..errors import LostLease
+from ..expressions import Among, Slot
 from ..models import Task
+from ..querysets import TaskQuerySet
+from ..serialization import StrictJSONEncoder
 from ..statuses import AttemptOutcome, TaskStatus
 from . import states
-from .engine import each_its_own, in_transaction, update_returning
+from .engine import (
+    UpdateReturning,
+    again_after_conflicts,
+    in_transaction,
+    is_postgresql,
+    returns_updated_rows,
+    update_returning,
+)
 from .leases import Lease
+
+_RESULT: Any = Task._meta.get_field("result")
 
 
 def complete(using: str, lease: Lease, result: Any) -> TaskStatus:
@@ -32,8 +47,8 @@ def complete_together(using: str, results: Mapping[Lease, Any]) -> set[Lease]:
     """Settle one worker's attempts as succeeded, each with its result (plain JSON), and return those that were.
 
     One that is to be canceled, whose lease is lost or whose row someone else has locked is left as it is, for
-    `complete()` to settle. One short transaction, a statement for all that are in their first attempt, in their second
-    and so on.
+    `complete()` to settle. A statement for all that are in their first attempt, in their second and so on, together in
+    one short transaction.
     """
     by_attempt: dict[int, dict[UUID, Any]] = {}
     for lease, result in results.items():
@@ -47,6 +62,8 @@ def complete_together(using: str, results: Mapping[Lease, Any]) -> set[Lease]:
             for task_id in _complete_all(using, worker_id, attempt, results_of_tasks)
         }
 
+    if len(by_attempt) == 1 and returns_updated_rows(using):
+        return again_after_conflicts(using, work)
     return in_transaction(using, work)
 
 
@@ -104,12 +121,34 @@ def release(using: str, leases: Sequence[Lease]) -> Released:
 
 
 def _complete_all(using: str, worker_id: str, attempt: int, results: Mapping[UUID, Any]) -> list[UUID]:
-    tasks = Task.objects.using(using)
-    held = tasks.leased(worker_id, attempt, *results).filter(cancel_requested_at=None)
-    # It never waits for a row while it holds others.
-    unlocked = tasks.filter(pk__in=held.select_for_update(skip_locked=True).values("pk"))
-    changes = {**states.SUCCEEDED, "result": each_its_own(using, "result", results)}
-    return [task_id for (task_id,) in update_returning(unlocked, changes, ["id"])]
+    given = {pk: result for pk, result in results.items() if result is not None}
+    if is_postgresql(using):
+        by_id = json.dumps({str(pk): result for pk, result in given.items()}, cls=StrictJSONEncoder)
+        slots = {"worker_id": worker_id, "attempt": attempt, "ids": list(results), "results": by_id}
+        return [task_id for (task_id,) in _complete_statement(using).run(**slots)]
+    cases = [When(pk=pk, then=Value(result, _RESULT)) for pk, result in given.items()]
+    changes = {**states.SUCCEEDED, "result": Case(*cases, default=None, output_field=_RESULT) if cases else None}
+    rows = _held(using, worker_id, attempt, results)
+    return [task_id for (task_id,) in update_returning(rows, changes, ["id"])]
+
+
+@lru_cache
+def _complete_statement(using: str) -> UpdateReturning:
+    # Null where the object has no such key.
+    result = Func(
+        *(Slot("results"), Cast("id", TextField())),
+        template="%(expressions)s",
+        arg_joiner="::jsonb -> ",
+        output_field=_RESULT,
+    )
+    rows = _held(using, Slot("worker_id"), Slot("attempt"), Slot("ids"))
+    return UpdateReturning(rows, {**states.SUCCEEDED, "result": result}, ["id"])
+
+
+def _held(using: str, worker_id: str | Slot, attempt: int | Slot, ids: Iterable[UUID] | Slot) -> TaskQuerySet:
+    """What the worker still holds of this, locked: it never waits for a row while it holds others."""
+    free = Task.objects.using(using).leased(worker_id, attempt, ids).filter(cancel_requested_at=None)
+    return Task.objects.using(using).filter(Among("pk", free.values("pk"), lock=True))
 
 
 def _fail(using: str, lease: Lease, error: Envelope, retry_delay: float) -> TaskStatus:

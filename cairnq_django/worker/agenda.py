@@ -18,6 +18,8 @@ from .options import WorkerOptions, refuse_undeclared_resources
 
 logger = logging.getLogger(__name__)
 
+SHORTEST_PAUSE = 0.002  # seconds before another look at what others have locked, doubling
+
 
 @dataclass(frozen=True)
 class Load:
@@ -41,6 +43,7 @@ class Agenda:
         self._unfinished: set[Group] = set()  # those that may have more than was drawn
         self._waits_for_bytes = False  # the next payload does not fit beside those of the running calls
         self._next_look = 0.0  # at all groups
+        self._in_vain = 0  # claims in a row that found nothing, for all that anybody could tell
         self._due: list[float] = []  # a heap: when tasks that this worker gave back fall due
 
     @property
@@ -67,12 +70,31 @@ class Agenda:
         """Whether it is time to ask for all groups, also for those that had no more when they were last asked."""
         return now >= self._next_look or (woken and not self._waits_for_bytes)
 
+    def expects_some(self, plan: Plan, *, woken: bool) -> bool:
+        """Whether there is a reason to claim without a look at what is due."""
+        return woken or not self._unfinished.isdisjoint(plan.drawing)
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether something is due that a simple claim did not get."""
+        return self._in_vain > 1
+
     def begin_to_look_anew(self, now: float) -> None:
         # Workers that were started together do not poll together for ever.
-        self._next_look = now + self._options.poll_interval * random.uniform(0.9, 1.0)
+        self._next_look = now + self._options.poll_interval * random.uniform(1.0, 1.1)
 
-    def drawn(self, plan: Plan, now: float) -> None:
+    def nothing_is_due(self) -> None:
+        """A look has found that out."""
+        self._in_vain = 0
+
+    def drawn(self, plan: Plan, claimed: int, now: float) -> None:
         """What the plan's draws found is claimed."""
+        self._in_vain = 0 if claimed else self._in_vain + 1
+        if plan.held_up is None and len(plan.unfinished) < len(plan.groups):
+            # Who submits beside a task that is due wakes nobody, since whoever claims that one looks once more; and who
+            # finds it locked, until it is gone: the one that has it may have no room for another.
+            pause = 2 ** min(self._in_vain, 16) * SHORTEST_PAUSE if self._in_vain > 1 else 0.0
+            self.look_at(now + min(pause, self._options.poll_interval))
         self._unfinished.difference_update(plan.groups)
         self._unfinished.update(plan.unfinished)
         self._waits_for_bytes = plan.held_up is not None

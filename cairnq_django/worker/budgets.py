@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from ..limits import MAX_BATCH
 from ..registry import TaskDef
-from ..store.claim import Draw, Drawn
+from ..store.claim import Claim, Draw, Drawn
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,23 @@ class Plan:
     def __bool__(self) -> bool:
         """Whether there is anything to draw."""
         return any(self._limit(group) for group in self.groups)
+
+    @property
+    def drawing(self) -> list[Group]:
+        """The groups that there is room for, before the first draw."""
+        return [group for group in self.groups if self._limit(group)]
+
+    @property
+    def only_draw(self) -> Draw | None:
+        """The first draw, if no other follows it."""
+        return next(self.draws()) if len(self.drawing) == 1 else None
+
+    def drawn_at_once(self, claims: list[Claim]) -> None:
+        """The only draw has claimed these."""
+        draws = self.draws()
+        next(draws)
+        with suppress(StopIteration):
+            draws.send(Drawn(claims, cut_by_bytes=False))
 
     def draws(self) -> Generator[Draw, Drawn, None]:
         """Each draw, in turn; what it claimed is to be sent back. Each time it is called it starts anew."""

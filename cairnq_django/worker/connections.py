@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from django.db import InterfaceError, OperationalError, close_old_connections, connections, reset_queries
+from django.db import InterfaceError, OperationalError, connections, reset_queries
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 logger = logging.getLogger(__name__)
 
@@ -17,13 +18,18 @@ R = TypeVar("R")
 @contextmanager
 def one_request() -> Iterator[None]:
     """Around a handler call: `CONN_MAX_AGE`, `CONN_HEALTH_CHECKS` and pools work as they do around a view."""
-    reset_queries()
-    close_old_connections()
+    # What Django does before and after a request, in one pass over the thread's connections instead of four.
+    for connection in connections.all(initialized_only=True):
+        connection.queries_log.clear()
+        connection.close_if_unusable_or_obsolete()
     try:
         yield
     finally:
-        _drop_open_transactions()
-        close_old_connections()
+        for connection in connections.all(initialized_only=True):
+            if connection.in_atomic_block:
+                _drop(connection)
+            else:
+                connection.close_if_unusable_or_obsolete()
 
 
 def refresh(using: str) -> None:
@@ -52,11 +58,9 @@ def on_a_sound_connection(using: str, statement: Callable[[], R]) -> R:
         return statement()
 
 
-def _drop_open_transactions() -> None:
+def _drop(connection: BaseDatabaseWrapper) -> None:
     """What a handler leaves open would swallow the writes of the next one on this thread, and hold locks until then."""
-    for connection in connections.all(initialized_only=True):
-        if connection.in_atomic_block:
-            logger.warning("A handler left a transaction open on database %r; it is rolled back", connection.alias)
-            # A connection that is closed in a transaction stays unusable.
-            del connections[connection.alias]
-            connection.close()
+    logger.warning("A handler left a transaction open on database %r; it is rolled back", connection.alias)
+    # A connection that is closed in a transaction stays unusable.
+    del connections[connection.alias]
+    connection.close()

@@ -8,7 +8,7 @@ import socket
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from ..store import maintenance, settle
 from ..store import stats as read_model
 from ..store.claim import Claim
 from ..store.engine import has_one_write_lock, json_depth, task_database
+from ..store.look import look
 from .agenda import Agenda, Load
 from .aio import AsyncHandlers
 from .attempt import Attempt
@@ -155,53 +156,83 @@ class Loop:
 
     def _claim_if_there_may_be_something(self) -> None:
         try:
-            self._recover()
-        except Exception as error:
-            self._report("recover", error)
-            self._next_recovery = max(self._next_recovery, time.monotonic() + RETRY_PAUSE)
-        try:
             self._claim()
         except Exception as error:
             self._report("claim", error)
             self._inbox.woken = False
             self._agenda.failed(time.monotonic() + RETRY_PAUSE)
-
-    def _recover(self) -> None:
-        now = time.monotonic()
-        if now >= self._next_recovery:
-            self._next_recovery = now + min(self._options.lease / 3, MAX_RECOVERY_INTERVAL)
-            queued, ended = maintenance.recover(self._using)
-            if queued:
-                logger.warning("Queued again, since their workers are gone: %d", len(queued))
-                self._announce_queued(task.queue for task in queued)
-                self._inbox.woken = True
-            self._announce_ended(task.pk for task in ended)
-            expired = maintenance.expire(self._using)
-            self._announce_ended(expired)
-            if len(expired) == maintenance.EXPIRE_BATCH:
-                # There may be more, a batch a turn, so that claims get theirs in between.
-                self._next_recovery = now
+            self._next_recovery = max(self._next_recovery, time.monotonic() + RETRY_PAUSE)
 
     def _claim(self) -> None:
         now = time.monotonic()
         plan = self._agenda.plan(now, self._load(), woken=self._inbox.woken)
-        claimed = self._draw(plan, now) if plan else []
+        drawing = plan.drawing
+        if drawing and self._agenda.looks_anew(now, woken=self._inbox.woken):
+            self._agenda.begin_to_look_anew(now)
+        is_due = bool(drawing) and self._agenda.expects_some(plan, woken=self._inbox.woken)
+        if now >= self._next_recovery or (drawing and not is_due):
+            is_due |= self._look(now, [name for group in drawing for name in group.names])
+        claimed = self._draw(plan, now) if drawing and is_due else []
         self._start_all(claimed, leased_at=now)
         if self._burst and not claimed and not self._calls and not len(self._settlement) and not self._may_be_left():
             self._inbox.stop()
 
+    def _look(self, now: float, names: Sequence[str]) -> bool:
+        """See to what nobody else may see to, and return whether tasks of these names are due."""
+        seen = look(self._using, self._options.queues, names)
+        self._database_answers()
+        self._next_recovery = now + min(self._options.lease / 3, MAX_RECOVERY_INTERVAL)
+        if not seen.due:
+            self._agenda.nothing_is_due()
+        try:
+            is_more = self._recover() if seen.orphaned else False
+            is_more |= self._expire() if seen.too_late else False
+            if is_more:
+                # A batch a turn, so that claims get theirs in between.
+                self._next_recovery = now
+        except Exception as error:
+            self._report("recover", error)
+            self._next_recovery = now + RETRY_PAUSE
+        return seen.due
+
+    def _recover(self) -> bool:
+        """Whether there may be more."""
+        queued, ended = maintenance.recover(self._using)
+        if queued:
+            logger.warning("Queued again, since their workers are gone: %d", len(queued))
+            self._announce_queued(task.queue for task in queued)
+            self._inbox.woken = True
+        self._announce_ended(task.pk for task in ended)
+        return len(queued) + len(ended) == maintenance.RECOVERY_BATCH
+
+    def _expire(self) -> bool:
+        """Whether there may be more."""
+        expired = maintenance.expire(self._using)
+        self._announce_ended(expired)
+        return len(expired) == maintenance.EXPIRE_BATCH
+
     def _draw(self, plan: Plan, now: float) -> list[Claim]:
-        if self._agenda.looks_anew(now, woken=self._inbox.woken):
-            self._inbox.woken = False
-            self._agenda.begin_to_look_anew(now)
+        self._inbox.woken = False
         began = time.monotonic()
-        claimed = claims.claim(self._using, plan.draws, worker_id=self.worker_id, lease=self._options.lease)
+        claimed = self._claimed(plan)
         self._lookahead.claimed(len(claimed), time.monotonic() - began)
+        self._database_answers()
+        self._agenda.drawn(plan, len(claimed), now)
+        return claimed
+
+    def _claimed(self, plan: Plan) -> list[Claim]:
+        lease = self._options.lease
+        draw = plan.only_draw
+        if draw is None or self._agenda.is_contended or not claims.can_claim_at_once(self._using, draw):
+            return claims.claim(self._using, plan.draws, worker_id=self.worker_id, lease=lease)
+        claimed = claims.claim_at_once(self._using, draw, worker_id=self.worker_id, lease=lease)
+        plan.drawn_at_once(claimed)
+        return claimed
+
+    def _database_answers(self) -> None:
         if self._reported.pop("claim", None):
             logger.info("claim works again")
         self._reported.clear()
-        self._agenda.drawn(plan, now)
-        return claimed
 
     def _load(self) -> Load:
         # Without a limit they are not measured, and need not be added up twice a turn.

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.db import transaction
 
-from cairnq_django import Registry, Worker, call, submit, wait, waiting
+from cairnq_django import Registry, Task, Worker, call, submit, wait, waiting
+from cairnq_django.clock import after
 from cairnq_django.notify import listener
 from cairnq_django.notify.listener import listener_of_this_process
+from tests.factories import TaskFactory
 from tests.helpers import eventually, in_threads
 from tests.notify.postgres import PATIENCE, announce_elsewhere, listening_backends, on_postgresql, subscribed, terminate
+from tests.store.sessions import another_transaction
 from tests.workers import reports
 
 if TYPE_CHECKING:
@@ -107,6 +110,17 @@ def test_what_was_announced_while_it_was_deaf_is_found_when_it_hears_again(
     terminate(listening_backends())
     submit("tell")
     assert started.wait(PATIENCE)
+
+
+@on_postgresql
+def test_what_another_session_has_locked_is_started_when_it_lets_go_though_nobody_says_so(
+    idle_worker: Worker, started: threading.Event
+) -> None:
+    """Whoever claims it may have no room for what was submitted beside it, without a word."""
+    held = TaskFactory(name="tell", payload="held", run_at=after(-1))
+    with another_transaction(lambda: Task.objects.select_for_update().get(pk=held.pk)):
+        assert call("tell", "free", timeout=PATIENCE) == "free"
+    assert wait(held.pk, PATIENCE).result == "held"
 
 
 @on_postgresql

@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import DEFAULT_DB_ALIAS as DB
@@ -12,12 +12,17 @@ from django.db import connection, transaction
 from cairnq_django.clock import after
 from cairnq_django.ids import new_task_id
 from cairnq_django.models import Task
-from cairnq_django.store.claim import Claim, Draw, claim
+from cairnq_django.store.claim import Claim, Draw, can_claim_at_once, claim, claim_at_once
 from cairnq_django.store.leases import Lease
 from cairnq_django.store.submit import Conflict, submit
 from tests.factories import TaskFactory, an_error, in_turn, lease_of, new_task
 from tests.helpers import eventually, in_threads
 from tests.store.sessions import another_transaction, locks_rows, only_data, statements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    ClaimAll = Callable[..., list[Claim]]
 
 pytestmark = pytest.mark.django_db
 
@@ -30,6 +35,17 @@ def claim_all(*draws: Draw, worker_id: str = "worker-1", lease: float = 30) -> l
     return claim(DB, in_turn(*(draws or [draw()])), worker_id=worker_id, lease=lease)
 
 
+def claim_simply(*draws: Draw, worker_id: str = "worker-1", lease: float = 30) -> list[Claim]:
+    """As a worker does it: in one statement where that is enough."""
+    only = draws[0] if draws else draw()
+    if len(draws) > 1 or not can_claim_at_once(DB, only):
+        return claim_all(*draws, worker_id=worker_id, lease=lease)
+    return claim_at_once(DB, only, worker_id=worker_id, lease=lease)
+
+
+either_way = pytest.mark.parametrize("claim_all", [claim_all, claim_simply], ids=["in a transaction", "at once"])
+
+
 def ids(claims: list[Claim]) -> list[Any]:
     return [task.lease.task_id for task in claims]
 
@@ -38,7 +54,8 @@ def pks(*tasks: Task) -> list[Any]:
     return [task.pk for task in tasks]
 
 
-def test_a_claim_holds_what_was_submitted_and_the_lease() -> None:
+@either_way
+def test_a_claim_holds_what_was_submitted_and_the_lease(claim_all: ClaimAll) -> None:
     parent = TaskFactory(running=True)
     task = TaskFactory(
         payload={"order": 7},
@@ -66,7 +83,8 @@ def test_a_claim_holds_what_was_submitted_and_the_lease() -> None:
     ]
 
 
-def test_a_claimed_task_runs_its_next_attempt_under_a_lease_by_the_database_s_clock() -> None:
+@either_way
+def test_a_claimed_task_runs_its_next_attempt_under_a_lease_by_the_database_s_clock(claim_all: ClaimAll) -> None:
     task = TaskFactory(attempt=1, worker_id="worker-0", error=an_error())
     (claimed,) = claim_all(worker_id="worker-2", lease=12.5)
     task.refresh()
@@ -78,7 +96,8 @@ def test_a_claimed_task_runs_its_next_attempt_under_a_lease_by_the_database_s_cl
     assert task.error == an_error(), "the latest error stays to be seen"
 
 
-def test_the_highest_priority_goes_first_then_the_longest_due_then_the_oldest() -> None:
+@either_way
+def test_the_highest_priority_goes_first_then_the_longest_due_then_the_oldest(claim_all: ClaimAll) -> None:
     late = TaskFactory(run_at=after(-1))
     low = TaskFactory(priority=-1, run_at=after(-9))
     long_due = TaskFactory(run_at=after(-5))
@@ -88,7 +107,8 @@ def test_the_highest_priority_goes_first_then_the_longest_due_then_the_oldest() 
     assert ids(claim_all()) == pks(*reversed(twins), high, long_due, late, low)
 
 
-def test_the_order_holds_over_several_queues() -> None:
+@either_way
+def test_the_order_holds_over_several_queues(claim_all: ClaimAll) -> None:
     a2 = TaskFactory(queue="a", run_at=after(-2))
     b1 = TaskFactory(queue="b", run_at=after(-3))
     b3 = TaskFactory(queue="b", run_at=after(-1))
@@ -97,7 +117,8 @@ def test_the_order_holds_over_several_queues() -> None:
     assert ids(claim_all(draw("b", "a", "c"))) == pks(a0, c, b1, a2, b3)
 
 
-def test_the_limit_is_that_of_all_queues_together() -> None:
+@either_way
+def test_the_limit_is_that_of_all_queues_together(claim_all: ClaimAll) -> None:
     b = TaskFactory(queue="b", run_at=after(-3))
     a = [TaskFactory(queue="a", run_at=after(-2)) for _ in range(3)]
     TaskFactory(queue="b", run_at=after(-1))
@@ -105,7 +126,8 @@ def test_the_limit_is_that_of_all_queues_together() -> None:
     assert Task.objects.running().count() == 3
 
 
-def test_a_queue_that_is_named_twice_is_claimed_from_once() -> None:
+@either_way
+def test_a_queue_that_is_named_twice_is_claimed_from_once(claim_all: ClaimAll) -> None:
     task = TaskFactory()
     assert ids(claim_all(draw("default", "default"))) == [task.pk]
     task.refresh()
@@ -120,7 +142,8 @@ def test_each_draw_has_its_own_names_queues_and_limit() -> None:
     assert not Task.objects.exclude(attempt=1).exists(), "no draw takes what an earlier one took"
 
 
-def test_a_delayed_task_is_not_claimed_before_it_is_due() -> None:
+@either_way
+def test_a_delayed_task_is_not_claimed_before_it_is_due(claim_all: ClaimAll) -> None:
     delayed = TaskFactory(delayed=True, priority=9)
     due = TaskFactory()
     assert ids(claim_all()) == [due.pk]
@@ -128,13 +151,15 @@ def test_a_delayed_task_is_not_claimed_before_it_is_due() -> None:
     assert ids(claim_all()) == [delayed.pk]
 
 
-def test_a_task_that_waited_for_its_time_queues_by_when_it_became_due() -> None:
+@either_way
+def test_a_task_that_waited_for_its_time_queues_by_when_it_became_due(claim_all: ClaimAll) -> None:
     delayed = TaskFactory(run_at=after(-1))
     submitted_later = TaskFactory(run_at=after(-2))
     assert ids(claim_all()) == pks(submitted_later, delayed)
 
 
-def test_the_order_holds_over_names_and_queues_whatever_the_limit() -> None:
+@either_way
+def test_the_order_holds_over_names_and_queues_whatever_the_limit(claim_all: ClaimAll) -> None:
     tasks = [
         TaskFactory(name=name, queue=queue, priority=(n * 7) % 3, run_at=after(-((n * 5) % 4) - 1))
         for n, (queue, name) in enumerate(product("ab", ("one", "two", "three")))
@@ -148,7 +173,8 @@ def test_the_order_holds_over_names_and_queues_whatever_the_limit() -> None:
         assert ids(drawn) == in_order[:limit]
 
 
-def test_tasks_of_other_names_hold_nothing_up() -> None:
+@either_way
+def test_tasks_of_other_names_hold_nothing_up(claim_all: ClaimAll) -> None:
     for n in range(30):
         TaskFactory(name=f"blocked-{n % 3}", priority=9)
     free = [TaskFactory(name=name, run_at=after(-age)) for name, age in (("two", 3), ("one", 2), ("two", 1))]
@@ -156,7 +182,8 @@ def test_tasks_of_other_names_hold_nothing_up() -> None:
     assert ids(claim_all(draw(names=("one", "two"), limit=2))) == pks(free[2])
 
 
-def test_a_claim_of_many_names_and_queues_finds_the_few_that_are_due() -> None:
+@either_way
+def test_a_claim_of_many_names_and_queues_finds_the_few_that_are_due(claim_all: ClaimAll) -> None:
     names, queues = [f"name-{n}" for n in range(40)], [f"queue-{n}" for n in range(10)]
     delayed = TaskFactory(name=names[3], queue=queues[3], delayed=True)
     last = TaskFactory(name=names[39], queue=queues[9], run_at=after(-1))
@@ -168,20 +195,23 @@ def test_a_claim_of_many_names_and_queues_finds_the_few_that_are_due() -> None:
 LOOK_ALIKES = ["mail", "Mail", "mail ", " mail", "MAIL", "ma\u00efl", "mai\u0308l", "mail\t", "mail_", "mail%"]
 
 
-def test_names_that_look_alike_are_different() -> None:
+@either_way
+def test_names_that_look_alike_are_different(claim_all: ClaimAll) -> None:
     tasks = {name: TaskFactory(name=name) for name in LOOK_ALIKES}
     for name, task in tasks.items():
         assert ids(claim_all(draw(names=(name,)))) == [task.pk]
 
 
-def test_names_that_look_alike_are_told_apart_in_one_draw() -> None:
+@either_way
+def test_names_that_look_alike_are_told_apart_in_one_draw(claim_all: ClaimAll) -> None:
     tasks = [TaskFactory(name=name, run_at=after(-n - 1)) for n, name in enumerate(LOOK_ALIKES)]
     others = tuple(name for name in LOOK_ALIKES if name != "Mail")
     expected = [task.pk for task in reversed(tasks) if task.name != "Mail"]
     assert ids(claim_all(draw(names=others, limit=20))) == expected
 
 
-def test_queues_that_look_alike_are_different() -> None:
+@either_way
+def test_queues_that_look_alike_are_different(claim_all: ClaimAll) -> None:
     tasks = {queue: TaskFactory(queue=queue) for queue in LOOK_ALIKES}
     for queue, task in tasks.items():
         assert ids(claim_all(draw(queue))) == [task.pk]
@@ -204,24 +234,47 @@ def test_queues_that_look_alike_are_different() -> None:
 def test_nothing_is_claimed_where_nothing_is_asked_for(nothing: list[Draw]) -> None:
     TaskFactory()
     assert claim(DB, in_turn(*nothing), worker_id="worker-1", lease=30) == []
+    for each in nothing:
+        assert claim_simply(each) == []
     assert Task.objects.queued().count() == 1
 
 
-def test_a_claim_of_one_name_in_one_queue_takes_two_statements_however_many_it_claims() -> None:
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="The others look for the ids first")
+def test_on_postgresql_a_simple_claim_is_one_statement_and_no_transaction_around_it() -> None:
+    submit(DB, [new_task(queue=queue) for queue in ("a", "b") for _ in range(30)], Conflict.REUSE)
+    assert len(statements(lambda: claim_simply(draw("a", "b", limit=50)))) == 1
+    assert Task.objects.running().count() == 50
+
+
+def test_a_claim_takes_no_more_statements_for_more_tasks() -> None:
     submit(DB, [new_task() for _ in range(60)], Conflict.REUSE)
-    assert len(only_data(statements(lambda: claim_all(draw(limit=50))))) == 2
+    few = only_data(statements(lambda: claim_all(draw(limit=2))))
+    assert len(only_data(statements(lambda: claim_all(draw(limit=50))))) == len(few)
     assert len(only_data(statements(lambda: claim_all(draw("empty"))))) == 1
 
 
-def test_a_claim_does_not_read_what_handlers_do_not_get() -> None:
+@either_way
+def test_a_claim_does_not_read_what_handlers_do_not_get(claim_all: ClaimAll) -> None:
     TaskFactory(error=an_error())
-    (select, _) = only_data(statements(claim_all))
-    assert connection.ops.quote_name("payload") in select
-    assert connection.ops.quote_name("error") not in select
+    sent = only_data(statements(claim_all))
+    assert any(connection.ops.quote_name("payload") in sql for sql in sent)
+    assert not any(connection.ops.quote_name("error") in sql for sql in sent)
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(connection.vendor == "mysql", reason="It has no simple claim")
+def test_a_simple_claim_passes_over_what_another_session_has_locked_too() -> None:
+    tasks = [TaskFactory(run_at=after(-n)) for n in range(10, 0, -1)]
+    with another_transaction(lambda: claim_all(draw(limit=3), worker_id="worker-2")):
+        assert ids(claim_simply(draw(limit=5))) == pks(*tasks[3:5]), "it looks no further than its limit"
+    assert {task.worker_id for task in Task.objects.filter(pk__in=pks(*tasks[:3]))} == {"worker-2"}
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_claim_that_is_rolled_back_leaves_the_task_queued() -> None:
+@either_way
+def test_a_claim_that_is_rolled_back_leaves_the_task_queued(claim_all: ClaimAll) -> None:
     TaskFactory()
     with transaction.atomic():
         claim_all()
@@ -291,7 +344,8 @@ def test_a_draw_of_several_names_takes_no_more_than_its_limit_when_others_are_ah
 
 
 @pytest.mark.django_db(transaction=True)
-def test_claimers_of_several_names_and_queues_leave_nothing_and_take_nothing_twice() -> None:
+@either_way
+def test_claimers_of_several_names_and_queues_leave_nothing_and_take_nothing_twice(claim_all: ClaimAll) -> None:
     names, queues = tuple(f"name-{n}" for n in range(5)), ("a", "b")
     lanes = list(product(names, queues))
     submit(DB, [new_task(name=lanes[n % 10][0], queue=lanes[n % 10][1]) for n in range(400)], Conflict.REUSE)
@@ -313,7 +367,8 @@ def test_claimers_of_several_names_and_queues_leave_nothing_and_take_nothing_twi
 
 
 @pytest.mark.django_db(transaction=True)
-def test_workers_that_claim_at_the_same_time_get_each_task_once() -> None:
+@either_way
+def test_workers_that_claim_at_the_same_time_get_each_task_once(claim_all: ClaimAll) -> None:
     submit(DB, [new_task(queue=queue) for queue in ("a", "b") for _ in range(100)], Conflict.REUSE)
     claimed: list[Any] = []
     lock = threading.Lock()

@@ -55,7 +55,7 @@ class Drawing:
 
 
 def a_claim(name: str, size: int) -> Claim:
-    empty: dict[str, Any] = dict.fromkeys(Claim.__dataclass_fields__)
+    empty: dict[str, Any] = dict.fromkeys(Claim._fields)
     return Claim(**{**empty, "name": name, "payload_bytes": size})
 
 
@@ -208,3 +208,18 @@ def test_a_draw_is_no_larger_than_a_statement_takes() -> None:
     assert Drawing(Group(("large",), batch=4000), calls=8).taken() == {("large",): 8000}
     assert Drawing(Group(("largest",), batch=MAX_BATCH), calls=8).taken() == {("largest",): MAX_BATCH}
     assert Drawing(X, calls=2 * MAX_BATCH).taken() == {("x",): MAX_BATCH}
+
+
+def test_a_plan_for_one_group_with_room_is_a_single_draw() -> None:
+    plan = Drawing(X, ALONE, calls=3, running=[TaskDef("alone", concurrency=1)]).plan
+    assert plan.drawing == [X]
+    assert plan.only_draw == Draw(("a", "b"), ("x",), 3)
+    plan.drawn_at_once([a_claim("x", 0) for _ in range(2)])
+    assert plan.unfinished == [ALONE], "it found less than there was room for"
+    plan.drawn_at_once([a_claim("x", 0) for _ in range(3)])
+    assert plan.unfinished == [X, ALONE]
+
+
+def test_a_plan_for_several_groups_is_no_single_draw() -> None:
+    assert Drawing(X, ALONE).plan.only_draw is None
+    assert Drawing(X, calls=0).plan.only_draw is None

@@ -12,7 +12,17 @@ from cairnq_django.clock import after
 from cairnq_django.models import Duty
 from tests.factories import new_task
 from tests.helpers import eventually
-from tests.workers import PATIENCE, echo_and_wait, ended, quick, reports, running, runs_workers, table_away
+from tests.workers import (
+    PATIENCE,
+    echo_and_wait,
+    ended,
+    quick,
+    reports,
+    running,
+    runs_workers,
+    sweeps_in_batches_of,
+    table_away,
+)
 
 if TYPE_CHECKING:
     from pytest_django.fixtures import SettingsWrapper
@@ -113,7 +123,7 @@ def test_the_duty_of_a_sweeper_that_was_killed_is_taken_over(registry: Registry)
 def test_a_stop_interrupts_the_sweep_though_a_handler_still_runs(
     registry: Registry, go: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retention, "SWEEP_BATCH", 1)
+    sweeps_in_batches_of(1, monkeypatch)
     leave_behind(500)
     waiting = submit("wait")
     with quick(registry).background() as worker:

@@ -1,0 +1,47 @@
+"""What there is to do for a worker: asked far more often than there is, so it costs next to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from django.db import connections
+
+from ..expressions import Slot
+from ..models import Task
+from ..querysets import TaskQuerySet
+from .engine import filled, is_postgresql
+from .lanes import ahead, first_due_sql, lanes_of
+
+
+class Look(NamedTuple):
+    """What is waiting for somebody; others may be about to see to it."""
+
+    due: bool  # tasks of these queues and names
+    orphaned: bool  # running tasks whose lease ran out
+    too_late: bool  # tasks that expired before they were started
+
+
+def look(using: str, queues: Sequence[str], names: Sequence[str]) -> Look:
+    """See what there is to do, without a transaction: one statement on PostgreSQL, up to three elsewhere."""
+    lanes = lanes_of(queues, names)
+    if not is_postgresql(using):
+        return Look(bool(lanes and ahead(using, lanes, 1)), *(rows.exists() for rows in _left_behind(using)))
+    sql, params = _statement(using)
+    slots = {"queues": [lane.queue for lane in lanes], "names": [lane.name for lane in lanes]}
+    with connections[using].cursor() as cursor:
+        cursor.execute(sql, filled(params, slots))
+        return Look(*cursor.fetchone())
+
+
+def _left_behind(using: str) -> tuple[TaskQuerySet, TaskQuerySet]:
+    return Task.objects.using(using).expired(), Task.objects.using(using).too_late()
+
+
+@lru_cache
+def _statement(using: str) -> tuple[str, list[Any]]:
+    parts = [first_due_sql(using, Slot("queues"), Slot("names"), 1)]
+    parts += [rows.values("pk")[:1].query.get_compiler(using).as_sql() for rows in _left_behind(using)]
+    sql = ", ".join(f"EXISTS ({part})" for part, _ in parts)
+    return f"SELECT {sql}", [param for _, params in parts for param in params]
