@@ -410,9 +410,13 @@ def _insert(submission: Submission) -> list[Task]:
     using, rows, strategy = submission.using, submission.rows, submission.strategy
     if not rows:
         return []
-    submitted = insertion.submit(using, rows, strategy)
+    afterwards = notify.announcement_of_submit(using, rows[0]) if len(rows) == 1 else None
+    submitted = insertion.submit(using, rows, strategy, afterwards=afterwards)
+    if submitted.followed:
+        return submitted.tasks
     notify.announce(using, Channel.ENDED, map(str, submitted.ended))
-    # A row that gave way is not in the queue; the task it gave way to was announced by its own submit.
-    inserted = [row for row, task in zip(rows, submitted.tasks, strict=True) if task is row]
-    notify.announce(using, Channel.QUEUED, {row.queue for row in inserted})
+    # A row that gave way is not in the queue; the task it gave way to was announced by its own submit. Of what is
+    # delayed there is no news for anyone yet.
+    due = [row for row, task in zip(rows, submitted.tasks, strict=True) if task is row and row.run_at <= row.created_at]
+    notify.announce(using, Channel.QUEUED, {row.queue for row in due})
     return submitted.tasks

@@ -83,6 +83,7 @@ class CairnQDjango(Contender):
     def fall_silent(self) -> None:
         """Announce nothing from now on."""
         notify.announce = lambda *args: None
+        notify.announcement_of_submit = lambda *args: None
 
     def claims(self, count: int, names: int, queues: int) -> Iterator[float]:
         """Claim for as many as `CONCURRENCY` calls and roll it back, again and again: how many seconds each took."""

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections
+from django.db.models.expressions import DatabaseDefault
 
 from . import polling, postgres
 from .channels import Channel
 
-__all__ = ["Channel", "announce", "subscribed"]
+if TYPE_CHECKING:
+    from ..models import Task
+    from ..store.insert import Afterwards
+
+__all__ = ["Channel", "announce", "announcement_of_submit", "subscribed"]
 
 
 def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
@@ -19,6 +25,18 @@ def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
     news = set(payloads)
     if news:
         _backend(using).announce(using, channel, news)
+
+
+def announcement_of_submit(using: str, task: Task) -> Afterwards | None:
+    """What announces that `task` was submitted, to be run right after its insert has been committed.
+
+    None where it takes `announce()`, or nobody can be told.
+    """
+    due: Any = task.run_at
+    if not isinstance(due, DatabaseDefault):
+        return None
+    announcement: Afterwards | None = _backend(using).announcement_of_submit(using, task)
+    return announcement
 
 
 def subscribed(

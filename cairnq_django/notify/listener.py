@@ -20,7 +20,7 @@ from .channels import Channel
 
 logger = logging.getLogger(__name__)
 
-LINGER = 0.25  # seconds that the connection stays for the next subscriber
+LINGER = 0.25  # seconds that the connection, and its presence on a channel, stay for the next subscriber
 CLOSE_TIMEOUT = 5.0  # seconds that the thread has to end in when it is told to
 ECHO_TIMEOUT = 5.0  # seconds in which a listener must hear what another connection sends to it
 ECHO_INTERVAL = 60.0  # seconds between two checks that it does
@@ -46,8 +46,10 @@ class Listener:
 
     def __init__(self, using: str) -> None:
         self._using = using
-        self._lock = threading.Lock()  # guards _subscriptions, _thread and _unused_since
+        self._lock = threading.Lock()  # guards the next four
         self._subscriptions: list[Subscription] = []
+        # Where announcers see that someone listens, which lasts while there are subscriptions; when the last one left.
+        self._present: dict[Channel, float] = {}
         self._thread: threading.Thread | None = None
         self._unused_since = 0.0
         self._hearing = threading.Event()
@@ -62,13 +64,20 @@ class Listener:
     def add(self, subscription: Subscription) -> None:
         with self._lock:
             self._subscriptions.append(subscription)
+            is_present = subscription.channel in self._present
+            if not is_present:
+                self._hearing.clear()
             if self._thread is None:
                 self._thread = self._start_thread()
+        if not is_present:
+            self._interrupt()
 
     def remove(self, subscription: Subscription) -> None:
         with self._lock:
             self._subscriptions.remove(subscription)
             self._unused_since = time.monotonic()
+            if subscription.channel in self._present:
+                self._present[subscription.channel] = self._unused_since
         self._interrupt()
 
     def close_if_unused(self) -> None:
@@ -81,7 +90,7 @@ class Listener:
             thread.join(CLOSE_TIMEOUT)
 
     def wait_until_hearing(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds for notifications to arrive here, and return whether they do."""
+        """Wait up to `timeout` seconds for all that is subscribed to to arrive here, and return whether it does."""
         return self._hearing.wait(timeout)
 
     def forget(self) -> None:
@@ -111,6 +120,8 @@ class Listener:
 
     def _listen(self) -> None:
         with closing(self._connect()) as connection:
+            # For what arrives while a statement is under way.
+            connection.add_notify_handler(lambda notice: self._heard(notice.channel, notice.payload))
             connection.execute(f"LISTEN {self._echo_channel}")
             if not _is_direct(connection):
                 self._check_echo(connection)
@@ -119,12 +130,12 @@ class Listener:
             for channel in Channel:
                 connection.execute(f"LISTEN {channel.value}")
             self._pause, self._reported = RECONNECT_FIRST, False
-            self._hearing.set()
             try:
-                self._wake(self._current())
                 self._hear(connection)
             finally:
-                self._hearing.clear()
+                with self._lock:
+                    self._hearing.clear()
+                    self._present.clear()
 
     def _over(self) -> bool:
         with self._lock:
@@ -143,10 +154,48 @@ class Listener:
     def _hear(self, connection: Any) -> None:
         next_check = time.monotonic() + ECHO_INTERVAL
         while not self._is_unused():
+            self._show_presence(connection)
+            # What came in with the last statement's answer, of which nothing more is to be read.
+            self._take_in(connection)
             self._wait(connection, next_check)
             if time.monotonic() >= next_check:
                 self._check_echo(connection)
                 next_check = time.monotonic() + ECHO_INTERVAL
+
+    def _show_presence(self, connection: Any) -> None:
+        """Hold the lock of each channel that someone here is subscribed to.
+
+        Who looks for news after this misses none: who commits it later sees the lock, and announces it.
+        """
+        with self._lock:
+            absent = self._absent()
+        for channel in absent:
+            connection.execute(f"SELECT pg_advisory_lock_shared({channel.presence})")
+            with self._lock:
+                self._present[channel] = time.monotonic()
+            self._wake(subscription for subscription in self._current() if subscription.channel is channel)
+        for channel in self._take_leave():
+            connection.execute(f"SELECT pg_advisory_unlock_shared({channel.presence})")
+        with self._lock:
+            if not self._absent():
+                self._hearing.set()
+
+    def _absent(self) -> list[Channel]:
+        """The channels with subscriptions that announcers know nothing of."""
+        return [channel for channel in self._channels() if channel not in self._present]
+
+    def _take_leave(self) -> list[Channel]:
+        """The channels that nobody is subscribed to any more, from here on not present."""
+        over = time.monotonic() - LINGER
+        with self._lock:
+            left = self._present.keys() - self._channels()
+            gone = [channel for channel in left if self._present[channel] <= over]
+            for channel in gone:
+                del self._present[channel]
+            return gone
+
+    def _channels(self) -> set[Channel]:
+        return {subscription.channel for subscription in self._subscriptions}
 
     def _check_echo(self, connection: Any) -> None:
         """Raises `Deaf` unless `connection` brings what another one sends.
@@ -173,8 +222,9 @@ class Listener:
     def _wait(self, connection: Any, deadline: float) -> None:
         """Sleep until something arrives, someone interrupts or `deadline` has come; hear what arrived."""
         patience = deadline - time.monotonic()
-        if not self._subscriptions:
-            patience = min(patience, LINGER)
+        with self._lock:
+            if not self._subscriptions or self._present.keys() - self._channels():
+                patience = min(patience, LINGER)
         with selectors.DefaultSelector() as selector:
             selector.register(self._nudged, selectors.EVENT_READ)
             if connection is not None:
@@ -184,8 +234,11 @@ class Listener:
             self._nudged.recv(4096)
         if connection is not None:
             connection.pgconn.consume_input()
-            while notice := connection.pgconn.notifies():
-                self._heard(notice.relname.decode(), notice.extra.decode())
+            self._take_in(connection)
+
+    def _take_in(self, connection: Any) -> None:
+        while notice := connection.pgconn.notifies():
+            self._heard(notice.relname.decode(), notice.extra.decode())
 
     def _heard(self, channel: str, payload: str) -> None:
         if channel == self._echo_channel:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from .channels import Channel
+
+if TYPE_CHECKING:
+    from ..models import Task
 
 
 def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
     """Tell nobody."""
+
+
+def announcement_of_submit(using: str, task: Task) -> None:
+    """Nothing."""
 
 
 @contextmanager

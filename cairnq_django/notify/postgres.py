@@ -3,24 +3,52 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from django.db import Error, connections, transaction
+from django.db.models.expressions import DatabaseDefault
 
 from .channels import Channel
 from .listener import Subscription, listener_of_this_process
 
+if TYPE_CHECKING:
+    from ..models import Task
+
 logger = logging.getLogger(__name__)
 
 
-def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
-    """Notify `channel` of each payload after the current transaction has committed.
+# PostgreSQL commits transactions that notify one at a time: this one does not wait until it is on the disk. Who listens
+# shares the channel's lock, so where it is to be had nobody does; then this only reads.
+_ANNOUNCE = """
+SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload
+WHERE (SELECT NOT pg_try_advisory_xact_lock(%s))
+"""
 
-    In a small transaction of its own: PostgreSQL commits transactions that notify one at a time, and the caller's may
-    take long to.
+_ANNOUNCE_SUBMIT = """
+SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)
+WHERE (SELECT NOT pg_try_advisory_xact_lock(%s))
+"""
+# An earlier task that its workers have been told of, and that nobody has touched since: who claims it looks once more
+# afterwards, and finds what was committed before this is asked. Where somebody has locked it ("xmax"), a worker may
+# have passed it over.
+_UNLESS_ONE_IS_LEFT = """
+AND NOT EXISTS (
+    SELECT 1 FROM {table} WHERE id = %s AND status = 'queued' AND updated_at = created_at AND xmax = 0
+)
+"""
+JUST_BEFORE = 1.0  # seconds for which an announcement may do for later submits; then the workers are told again
+_LANES = 1024  # for which a process remembers it
+
+
+def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
+    """Notify `channel` of each payload after the current transaction has committed, if anyone listens there.
+
+    In a small transaction of its own, since the caller's may take long to commit.
     """
     connection = connections[using]
     savepoints = set(connection.savepoint_ids)
@@ -37,6 +65,38 @@ def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
         transaction.on_commit(_Announcement(using, channel, set(payloads)), using=using)
 
 
+def announcement_of_submit(using: str, task: Task) -> _OfSubmit:
+    """What notifies the queue of a submitted task, due at once, if anyone listens there who may not look by himself."""
+    lane = (using, task.queue, task.name)
+    expires: Any = task.expires_at
+    # One that may expire could be left by all workers.
+    task_id = task.pk if isinstance(expires, DatabaseDefault) else None
+    params: list[Any] = [Channel.QUEUED.value, task.queue, Channel.QUEUED.presence]
+    earlier, announced_at = _announced.get(lane, (None, 0.0))
+    if earlier is None or time.monotonic() - announced_at >= JUST_BEFORE:
+        return _OfSubmit(_ANNOUNCE_SUBMIT, params, lane, task_id)
+    unless = _UNLESS_ONE_IS_LEFT.format(table=f'"{task._meta.db_table}"')
+    return _OfSubmit(_ANNOUNCE_SUBMIT + unless, [*params, earlier], lane, task_id)
+
+
+# By lane: the task that this process announced last, and when.
+_announced: dict[tuple[str, str, str], tuple[UUID, float]] = {}
+
+
+@dataclass(frozen=True)
+class _OfSubmit:
+    sql: str
+    params: Sequence[Any]
+    lane: tuple[str, str, str]
+    task_id: UUID | None  # None: it cannot do for others
+
+    def ran(self, found: bool) -> None:
+        if found and self.task_id is not None:
+            if len(_announced) >= _LANES:
+                _announced.clear()
+            _announced[self.lane] = (self.task_id, time.monotonic())
+
+
 @dataclass
 class _Announcement:
     using: str
@@ -45,8 +105,7 @@ class _Announcement:
 
     def __call__(self) -> None:
         with _at_best(), connections[self.using].cursor() as cursor:
-            notify = "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload"
-            cursor.execute(notify, [self.channel.value, sorted(self.payloads)])
+            cursor.execute(_ANNOUNCE, [self.channel.value, sorted(self.payloads), self.channel.presence])
 
 
 @contextmanager

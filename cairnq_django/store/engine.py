@@ -41,6 +41,18 @@ def returns_inserted_rows(using: str) -> bool:
     return connections[using].features.can_return_rows_from_bulk_insert
 
 
+def takes_statements_together(using: str) -> bool:
+    """Whether one round trip can take several statements, each committed before the next one runs."""
+    connection: Any = connections[using]
+    return (
+        is_postgresql(using)
+        and connection.Database.__name__ == "psycopg"
+        and not connection.features.uses_server_side_binding
+        and not connection.in_atomic_block
+        and connection.get_autocommit()
+    )
+
+
 def is_postgresql(using: str) -> bool:
     return connections[using].vendor == "postgresql"
 

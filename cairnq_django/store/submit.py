@@ -10,11 +10,8 @@ from uuid import UUID
 from ..errors import AlreadyExists
 from ..models import Task
 from . import control, keys, maintenance
-from .engine import in_transaction, note_written, returns_inserted_rows
-
-BATCH_SIZE = 1000
-
-_FILLED_IN = ("run_at", "expires_at", "created_at", "updated_at")  # by the database
+from .engine import in_transaction, note_written
+from .insert import Afterwards, insert
 
 
 class Conflict(str, Enum):
@@ -31,15 +28,18 @@ class Submitted(NamedTuple):
 
     tasks: list[Task]
     ended: list[UUID]
+    followed: bool = False  # whether what was to run afterwards did
 
 
-def submit(using: str, tasks: Sequence[Task], conflict: Conflict) -> Submitted:
+def submit(using: str, tasks: Sequence[Task], conflict: Conflict, *, afterwards: Afterwards | None = None) -> Submitted:
     """Insert `tasks`; one that gives way to its key's current task is replaced by that task.
 
-    Joins the caller's transaction. Raises `AlreadyExists` under `Conflict.REJECT`, having written nothing.
+    `afterwards` is as `insert()` takes it. Joins the caller's transaction. Raises `AlreadyExists` under
+    `Conflict.REJECT`, having written nothing.
     """
     if all(task.key is None for task in tasks):
-        return Submitted(_insert(using, tasks), [])
+        followed = _insert(using, tasks, afterwards)
+        return Submitted(list(tasks), [], followed)
     return in_transaction(using, lambda: _submit_keyed(using, tasks, conflict))
 
 
@@ -82,17 +82,9 @@ def _gives_way(task: Task, holder: Task, conflict: Conflict) -> bool:
     return conflict is not Conflict.REPLACE
 
 
-def _insert(using: str, tasks: Sequence[Task]) -> list[Task]:
-    if len(tasks) == 1:
-        # Without a transaction around it, where there is none: half as many round trips.
-        tasks[0].save(using=using, force_insert=True)
-    else:
-        Task.objects.using(using).bulk_create(tasks, batch_size=BATCH_SIZE)
-    inserted = list(tasks)
-    note_written(using, [task.pk for task in inserted])
-    if not returns_inserted_rows(using):
-        stored = Task.objects.using(using).only(*_FILLED_IN).in_bulk([task.pk for task in tasks])
-        for task in inserted:
-            for field in _FILLED_IN:
-                setattr(task, field, getattr(stored[task.pk], field))
-    return inserted
+def _insert(using: str, tasks: Sequence[Task], afterwards: Afterwards | None = None) -> bool:
+    if not tasks:
+        return False
+    followed = insert(using, tasks, afterwards=afterwards)
+    note_written(using, [task.pk for task in tasks])
+    return followed

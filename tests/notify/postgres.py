@@ -59,8 +59,8 @@ def listening_backends() -> list[int]:
     """The server's numbers of the connections to this database that listen."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT pid FROM pg_stat_activity"
-            " WHERE datname = current_database() AND query LIKE 'LISTEN %%' ORDER BY pid"
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database()"
+            " AND (query LIKE 'LISTEN %%' OR query LIKE 'SELECT pg_advisory_%%') ORDER BY pid"
         )
         return [pid for (pid,) in cursor.fetchall()]
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from cairnq_django import Task, cancel, notify, submit, submit_many
-from cairnq_django.notify import Channel
+from cairnq_django import Task, TaskStatus, cancel, notify, submission, submit, submit_many
+from cairnq_django.clock import Now, after
+from cairnq_django.notify import Channel, postgres
 from tests.helpers import in_threads
-from tests.notify.postgres import announce_elsewhere, on_postgresql, subscribed, terminate
+from tests.notify.postgres import PATIENCE, announce_elsewhere, on_postgresql, subscribed, terminate
+from tests.store.sessions import another_transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 pytestmark = [pytest.mark.django_db(transaction=True)]
 
@@ -76,6 +84,150 @@ def test_announcements_of_one_transaction_are_one_statement() -> None:
         mail.wait()
         reports.wait()
     assert len([query for query in queries if "pg_notify" in query["sql"]]) == 1
+
+
+@pytest.fixture
+def just_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, what a test submits it submits at nearly the same time."""
+    monkeypatch.setattr(postgres, "JUST_BEFORE", 600)
+
+
+def is_announced(work: Callable[[], object], queue: str = "mail") -> bool:
+    with subscribed(queue) as hearing, subscribed("fence") as fence:
+        work()
+        announce_elsewhere("fence")
+        fence.wait()
+        return hearing.woken.is_set()
+
+
+@on_postgresql
+@pytest.mark.usefixtures("just_before")
+def test_who_was_told_of_a_task_just_before_is_not_told_of_the_next() -> None:
+    assert is_announced(lambda: submit("anything", queue="mail"))
+    assert not is_announced(lambda: submit("anything", queue="mail"))
+    assert not is_announced(lambda: in_threads(1, lambda _: submit("anything", queue="mail")))
+    assert is_announced(lambda: submit_many("anything", [1, 2], queue="mail"))
+
+
+@on_postgresql
+@pytest.mark.usefixtures("just_before")
+@pytest.mark.parametrize(
+    "befallen",
+    [
+        {"status": TaskStatus.RUNNING, "lease_until": after(60), "updated_at": after(1)},
+        {"status": TaskStatus.CANCELED, "completed_at": Now(), "updated_at": after(1)},
+        {"run_at": after(60), "attempt": 1, "updated_at": after(1)},  # to be retried
+    ],
+)
+def test_the_next_is_announced_once_the_first_has_been_touched(befallen: dict[str, Any]) -> None:
+    with subscribed("mail"):
+        task = submit("anything", queue="mail")
+    assert not is_announced(lambda: submit("anything", queue="mail"))
+    Task.objects.filter(pk=task.pk).update(**befallen)
+    assert is_announced(lambda: submit("anything", queue="mail"))
+
+
+@on_postgresql
+@pytest.mark.usefixtures("just_before")
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        ({}, {"name": "other"}),
+        ({"queue": "other"}, {}),
+        ({"expires": 3600}, {}),
+        ({"delay": 0.001}, {}),
+        ({"delay": 60}, {}),
+    ],
+)
+def test_a_task_that_the_first_may_not_lead_to_is_announced(first: dict[str, Any], then: dict[str, Any]) -> None:
+    with subscribed("mail", "other"):
+        submit(**{"task": "anything", "queue": "mail", **first})
+    submitted = {"task": then.get("name", "anything"), "queue": "mail"}
+    assert is_announced(lambda: submit(**submitted))
+
+
+@on_postgresql
+def test_after_a_while_workers_are_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres, "JUST_BEFORE", 0)
+    for _ in range(2):
+        assert is_announced(lambda: submit("anything", queue="mail"))
+
+
+@on_postgresql
+@pytest.mark.usefixtures("just_before")
+def test_what_nobody_heard_of_keeps_no_other_from_being_announced() -> None:
+    submit("anything", queue="mail")
+    assert is_announced(lambda: submit("anything", queue="mail"))
+
+
+@on_postgresql
+@pytest.mark.usefixtures("just_before")
+def test_a_task_is_announced_while_someone_has_locked_the_earlier_one() -> None:
+    with subscribed("mail"):
+        task = submit("anything", queue="mail")
+    assert not is_announced(lambda: submit("anything", queue="mail"))
+    with another_transaction(lambda: cancel(task.pk)):
+        assert is_announced(lambda: submit("anything", queue="mail"))
+
+
+@on_postgresql
+def test_a_submit_and_its_announcement_take_one_round_trip() -> None:
+    with subscribed("mail") as mail:
+        with CaptureQueriesContext(connection) as queries:
+            task = submit("anything", queue="mail")
+        mail.wait()
+    assert len(queries) == 1
+    assert Task.objects.get() == task
+
+
+@on_postgresql
+def test_what_is_delayed_is_not_announced() -> None:
+    with CaptureQueriesContext(connection) as queries:
+        submit("anything", delay=60)
+        submit("anything", run_at=datetime(2100, 1, 1, tzinfo=timezone.utc))
+        submit_many("anything", [1, 2], delay=60)
+    assert not [query for query in queries if "pg_notify" in query["sql"]]
+    assert is_announced(lambda: submit("anything", queue="mail", run_at=datetime(2000, 1, 1, tzinfo=timezone.utc)))
+
+
+@on_postgresql
+def test_a_task_is_submitted_even_if_its_announcement_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(postgres, "_ANNOUNCE_SUBMIT", "SELECT %s::int, %s, %s")
+        task = submit("anything", [1])
+    assert Task.objects.get() == task
+    stored = Task.objects.values().get()
+    assert stored == {field: getattr(task, field) for field in stored}
+    assert is_announced(lambda: submit("anything", queue="mail"))
+
+
+@on_postgresql
+def test_a_submit_that_the_database_refuses_leaves_no_transaction_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = submit("anything")
+    with monkeypatch.context() as patch:
+        patch.setattr(submission, "new_task_id", lambda: task.pk)
+        with pytest.raises(IntegrityError):
+            submit("anything")
+    assert submit("something") in in_threads(1, lambda _: list(Task.objects.filter(name="something")))[0]
+
+
+@on_postgresql
+def test_where_nobody_listens_nothing_is_announced() -> None:
+    """A connection that listens without saying so hears what is announced, but is no reason to."""
+    with closing(connections.create_connection("default")) as wrapper:
+        listening = wrapper.Database.connect(**{**wrapper.get_connection_params(), "autocommit": True})
+        listening.execute("LISTEN cairnq_queued; LISTEN cairnq_ended")
+        cancel(submit("silence").pk)
+        submit_many("silence", [1, 2])
+        with subscribed("mail"), subscribed("other", channel=Channel.ENDED):
+            task = submit("anything", queue="mail")
+            cancel(task.pk)
+        news = list(listening.notifies(timeout=PATIENCE, stop_after=3))
+        listening.close()
+    assert [notice.payload for notice in news if notice.payload in ("default", "mail", str(task.pk))] == [
+        "mail",
+        str(task.pk),
+    ]
 
 
 @on_postgresql

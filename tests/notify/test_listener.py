@@ -55,6 +55,19 @@ def test_thread_and_connection_end_after_the_last_subscriber() -> None:
     eventually(lambda: not listening_backends())
 
 
+def test_it_is_seen_on_a_channel_for_as_long_as_someone_is_subscribed_there() -> None:
+    with subscribed("a"):
+        eventually(lambda: seen_on() == {Channel.QUEUED})
+        with notify.subscribed("default", Channel.ENDED, ["b"], lambda: None):
+            assert listener_of_this_process("default").wait_until_hearing(PATIENCE)
+            assert seen_on() == {Channel.QUEUED, Channel.ENDED}
+        eventually(lambda: seen_on() == {Channel.QUEUED})
+        terminate(listening_backends())
+        eventually(lambda: not seen_on())
+        eventually(lambda: seen_on() == {Channel.QUEUED})
+    eventually(lambda: not seen_on())
+
+
 def test_a_worker_leaves_no_thread_behind() -> None:
     with subscribed("a"):
         (thread,) = listener_threads()
@@ -274,6 +287,17 @@ def test_a_process_may_end_while_it_waits(subprocess_env: dict[str, str]) -> Non
         assert listener_of_this_process("default").wait_until_hearing(10)
     """
     assert run_python(code, subprocess_env) == ""
+
+
+def seen_on() -> set[Channel]:
+    """Where announcers see that someone listens."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND granted"
+            " AND mode = 'ShareLock' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+        held = {key for (key,) in cursor.fetchall()}
+    return {channel for channel in Channel if channel.presence in held}
 
 
 def idle_for(pids: list[int]) -> float:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
+from collections import defaultdict
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import transaction
 
-from cairnq_django import Registry, Task, Worker, call, submit, wait
+from cairnq_django import Registry, Task, Worker, call, submit, wait, waiting
 from cairnq_django.clock import after
+from cairnq_django.notify import listener
 from cairnq_django.notify.listener import listener_of_this_process
 from tests.factories import TaskFactory
 from tests.helpers import eventually, in_threads
@@ -123,6 +128,51 @@ def test_many_waiters_in_one_process_share_the_worker_s_connection(idle_worker: 
     before = listening_backends()
     assert in_threads(8, lambda i: call("tell", i, timeout=PATIENCE)) == list(range(8))
     assert listening_backends() == before
+
+
+@on_postgresql
+@pytest.mark.parametrize("producers", [1, 3])
+def test_whatever_is_submitted_when_finds_its_worker(producers: int) -> None:
+    """A submit is not announced where an earlier one was, and the worker falls asleep between any two of them."""
+    registry = Registry()
+    started: dict[Any, threading.Event] = defaultdict(threading.Event)
+
+    @registry.task
+    def tell(ctx: Any, payload: Any) -> None:
+        started[payload].set()
+
+    def produce(producer: int) -> None:
+        chance = random.Random(producer)
+        for turn in range(600 // producers):
+            number = chance.choice([1, 1, 2, 3])
+            for n in range(number):
+                submit("tell", f"{producer} {turn} {n}")
+                # From none to about as long as it takes a worker to claim, run and settle a task.
+                time.sleep(chance.choice([0, 0, 0.001, 0.004]) * chance.random())
+            for n in range(number):
+                payload = f"{producer} {turn} {n}"
+                assert started[payload].wait(PATIENCE), f"task {payload} was never started"
+
+    with Worker(registry=registry, concurrency=2, poll_interval=NEVER).background():
+        assert listener_of_this_process("default").wait_until_hearing(PATIENCE)
+        in_threads(producers, produce)
+
+
+@on_postgresql
+def test_whoever_waits_hears_of_the_end(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a task is not announced where nobody waits, and its worker asks while others begin to wait."""
+    monkeypatch.setattr(listener, "LINGER", 0.002)
+    monkeypatch.setattr(waiting, "poll_intervals", lambda: repeat(NEVER))
+
+    def wait_again_and_again(i: int) -> None:
+        chance = random.Random(i)
+        for n in range(100):
+            assert call("tell", n, timeout=PATIENCE) == n
+            time.sleep(chance.choice([0, 0.002, 0.004]) * chance.random())
+
+    with Worker(registry=registry, poll_interval=NEVER).background():
+        assert listener_of_this_process("default").wait_until_hearing(PATIENCE)
+        in_threads(3, wait_again_and_again)
 
 
 class ToTheDedicatedDatabase:

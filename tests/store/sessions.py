@@ -92,7 +92,7 @@ def statements(work: Callable[[], object]) -> list[str]:
 
 def only_data(sent: list[str]) -> list[str]:
     """Without what begins and ends transactions."""
-    return [sql for sql in sent if sql.lstrip("(").split()[0] in ("SELECT", "INSERT", "UPDATE", "DELETE")]
+    return [sql for sql in sent if sql.lstrip("(").split()[0] in ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")]
 
 
 def row(model: Any, **lookup: Any) -> dict[str, Any]:
