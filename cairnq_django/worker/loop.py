@@ -25,7 +25,7 @@ from ..store import maintenance, settle
 from ..store import stats as read_model
 from ..store.claim import Claim
 from ..store.engine import has_one_write_lock, json_depth, task_database
-from ..store.look import look
+from ..store.look import Look, look
 from .agenda import Agenda, Load
 from .aio import AsyncHandlers
 from .attempt import Attempt
@@ -178,22 +178,26 @@ class Loop:
             self._inbox.stop()
 
     def _look(self, now: float, names: Sequence[str]) -> bool:
-        """See to what nobody else may see to, and return whether tasks of these names are due."""
+        """Return whether tasks of these names are due; from time to time see to what nobody else may see to."""
         seen = look(self._using, self._options.queues, names)
         self._database_answers()
-        self._next_recovery = now + min(self._options.lease / 3, MAX_RECOVERY_INTERVAL)
-        if not seen.due:
+        if names and not seen.due:
             self._agenda.nothing_is_due()
-        try:
-            is_more = self._recover() if seen.orphaned else False
-            is_more |= self._expire() if seen.too_late else False
-            if is_more:
-                # A batch a turn, so that claims get theirs in between.
-                self._next_recovery = now
-        except Exception as error:
-            self._report("recover", error)
-            self._next_recovery = now + RETRY_PAUSE
+        if now >= self._next_recovery:
+            try:
+                self._tidy_up(seen, now)
+            except Exception as error:
+                self._report("recover", error)
+                self._next_recovery = now + RETRY_PAUSE
         return seen.due
+
+    def _tidy_up(self, seen: Look, now: float) -> None:
+        self._next_recovery = now + min(self._options.lease / 3, MAX_RECOVERY_INTERVAL)
+        is_more = self._recover() if seen.orphaned else False
+        is_more |= self._expire() if seen.too_late else False
+        if is_more:
+            # A batch a turn, so that claims get theirs in between.
+            self._next_recovery = now
 
     def _recover(self) -> bool:
         """Whether there may be more."""
