@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import contextmanager
 from pathlib import Path
@@ -170,7 +171,7 @@ def subjects(
 
 
 def new_database(name: str, vendor: str, server: str, folder: Path) -> str:
-    database = f"benchmark_{name.replace('-', '_')}"
+    database = f"benchmark_{os.getpid()}_{name.replace('-', '_')}"
     if vendor == SQLITE:
         return f"sqlite:///{folder}/{database}.sqlite3"
     url = urlunsplit(urlsplit(server)._replace(path=f"/{database}"))
