@@ -18,8 +18,9 @@ class Among(Lookup):
     """The condition that a column holds one of `ids`, which may be a query of them.
 
     On PostgreSQL they are one array: one parameter where `__in` takes one for each, and a query that runs once and
-    before everything else, whatever the planner thinks of it. With `lock` it locks the rows that it finds and passes
-    over those that are locked: `select_for_update()` refuses to in a statement that is a transaction by itself.
+    before everything else, whatever the planner thinks of it. With `lock` the query locks the rows that it finds and
+    passes over those that are locked, where the database has locks for rows. That is said here since
+    `select_for_update()` refuses to in a statement that is a transaction by itself.
     """
 
     prepare_rhs = False
@@ -31,7 +32,11 @@ class Among(Lookup):
         self.lock = lock
 
     def as_sql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
-        return In(self.lhs, self.rhs).as_sql(compiler, connection)
+        ids = self.rhs
+        if self.lock and connection.features.has_select_for_update_skip_locked:
+            ids = ids.clone()
+            ids.select_for_update = ids.select_for_update_skip_locked = True
+        return In(self.lhs, ids).as_sql(compiler, connection)
 
     def as_postgresql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
         column, params = self.process_lhs(compiler, connection)

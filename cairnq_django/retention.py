@@ -35,7 +35,7 @@ class _Pass:
 
 
 class Sweeps:
-    """The sweeps of one worker. They use half of the time at the most, so that claims come between."""
+    """The sweeps of one worker. They rest at least as long as they work, so that claims come between."""
 
     def __init__(
         self, using: str, rules: Sequence[RetentionRule], *, worker_id: str, pause: Callable[[float], bool]

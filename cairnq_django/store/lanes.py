@@ -99,14 +99,12 @@ def ahead(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
         return [Place(Lane(queue, name), UUID(str(task_id))) for queue, name, task_id in cursor.fetchall()]
 
 
-def first_due_sql(
-    using: str, lanes: Sequence[Lane], limit: int, *, columns: str = "task.id", lock: bool = False
-) -> tuple[str, list[Any]]:
+def first_due_sql(using: str, lanes: Sequence[Lane], limit: int, *, columns: str = "task.id") -> tuple[str, list[Any]]:
     """A query for what `ahead()` finds, in claim order, and its parameters; on PostgreSQL and SQLite."""
     if connections[using].vendor == "sqlite":
         now = "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW')"  # in the form that times are stored in
         return _SQLITE.format(now=now, columns=columns, table=_table(using)), [json.dumps(lanes), limit, limit]
-    sql, params = first_due_template(using, one_lane=len(lanes) == 1, columns=columns, lock=lock)
+    sql, params = first_due_template(using, one_lane=len(lanes) == 1, columns=columns)
     return sql, filled(params, {**lane_slots(lanes), "limit": limit})
 
 

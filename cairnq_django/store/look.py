@@ -23,7 +23,7 @@ class Look(NamedTuple):
 
 
 def look(using: str, queues: Sequence[str], names: Sequence[str]) -> Look:
-    """See what there is to do, without a transaction: one statement on PostgreSQL, up to three elsewhere."""
+    """See what there is to do, without a transaction: one statement on PostgreSQL, a few elsewhere."""
     lanes = lanes_of(queues, names)
     if not is_postgresql(using):
         return Look(bool(lanes and ahead(using, lanes, 1)), *(rows.exists() for rows in _left_behind(using)))

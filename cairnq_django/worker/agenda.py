@@ -43,7 +43,8 @@ class Agenda:
         self._unfinished: set[Group] = set()  # those that may have more than was drawn
         self._waits_for_bytes = False  # the next payload does not fit beside those of the running calls
         self._next_look = 0.0  # at all groups
-        self._in_vain = 0  # claims in a row that found nothing, for all that anybody could tell
+        self._in_vain = 0  # claims that did not get what a look had seen, fewer again for those that got some
+        self._owes_a_look = False  # once bytes come back
         self._due: list[float] = []  # a heap: when tasks that this worker gave back fall due
 
     @property
@@ -89,14 +90,17 @@ class Agenda:
         """A look has found that out."""
         self._in_vain = 0
 
-    def drawn(self, plan: Plan, claimed: int, now: float) -> None:
-        """What the plan's draws found is claimed."""
-        self._in_vain = 0 if claimed else self._in_vain + 1
-        if plan.held_up is None and len(plan.unfinished) < len(plan.groups):
+    def drawn(self, plan: Plan, claimed: int, now: float, *, is_seen: bool) -> None:
+        """What the plan's draws found is claimed; `is_seen`: a look had seen before that something is due."""
+        if claimed:
+            self._in_vain //= 2
+        elif is_seen:
+            self._in_vain += 1
+        if len(plan.unfinished) < len(plan.groups):
             # Who submits beside a task that is due wakes nobody, since whoever claims that one looks once more; and who
             # finds it locked, until it is gone: the one that has it may have no room for another.
             pause = 2 ** min(self._in_vain, 16) * SHORTEST_PAUSE if self._in_vain > 1 else 0.0
-            self.look_at(now + min(pause, self._options.poll_interval))
+            self._look_once_more(now + min(pause, self._options.poll_interval), held_up=plan.held_up is not None)
         self._unfinished.difference_update(plan.groups)
         self._unfinished.update(plan.unfinished)
         self._waits_for_bytes = plan.held_up is not None
@@ -119,6 +123,9 @@ class Agenda:
     def bytes_returned(self) -> None:
         """A call has ended, and what has been waiting for its bytes may fit now."""
         self._waits_for_bytes = False
+        if self._owes_a_look:
+            self._owes_a_look = False
+            self._next_look = 0.0
 
     def next_claim(self, now: float, load: Load, *, woken: bool) -> float:
         """When there may be something to claim, as far as can be known."""
@@ -128,6 +135,13 @@ class Agenda:
             return self._next_look
         # A handler may be registered by then.
         return now + self._options.poll_interval
+
+    def _look_once_more(self, moment: float, *, held_up: bool) -> None:
+        if held_up:
+            # Each look would weigh anew what does not fit.
+            self._owes_a_look = True
+        else:
+            self.look_at(moment)
 
     def _room(self, groups: Sequence[Group], load: Load) -> int:
         """How many calls there is room for: free slots and, if nothing else may want those, a little ahead of them."""

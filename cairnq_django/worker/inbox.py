@@ -14,7 +14,7 @@ class Inbox:
     def __init__(self) -> None:
         self._messages: SimpleQueue[Call | None] = SimpleQueue()
         self.stopped = False
-        self.woken = False  # there may be something to claim; for the loop to reset
+        self.woken = False  # there may be something to claim
 
     def call_ended(self, call: Call) -> None:
         self._messages.put(call)
@@ -22,6 +22,11 @@ class Inbox:
     def wake(self) -> None:
         self.woken = True
         self._messages.put(None)
+
+    def take_wake_up(self) -> bool:
+        """Whether it was woken since this was asked last. Who does nothing about it sets it back."""
+        woken, self.woken = self.woken, False
+        return woken
 
     def nudge(self) -> None:
         """Have the loop look around."""

@@ -86,6 +86,7 @@ class Loop:
         self._sweeper = Sweeper(self._using, options.retention, worker_id=self.worker_id, report=self._report)
         self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
         self._next_recovery = 0.0
+        self._is_blind = False  # whether the latest look failed
         self._drain_deadline: float | None = None  # None: not draining
         # Each phase's latest error and when it was told, since the database last answered; any thread reports.
         self._reported: dict[str, tuple[str, float]] = {}
@@ -159,28 +160,36 @@ class Loop:
             self._claim()
         except Exception as error:
             self._report("claim", error)
-            self._inbox.woken = False
             self._agenda.failed(time.monotonic() + RETRY_PAUSE)
             self._next_recovery = max(self._next_recovery, time.monotonic() + RETRY_PAUSE)
 
     def _claim(self) -> None:
         now = time.monotonic()
-        plan = self._agenda.plan(now, self._load(), woken=self._inbox.woken)
+        # Taken before anything is read: what comes from here on is for the next turn.
+        woken = self._inbox.take_wake_up()
+        plan = self._agenda.plan(now, self._load(), woken=woken)
         drawing = plan.drawing
-        if drawing and self._agenda.looks_anew(now, woken=self._inbox.woken):
+        if drawing and self._agenda.looks_anew(now, woken=woken):
             self._agenda.begin_to_look_anew(now)
-        is_due = bool(drawing) and self._agenda.expects_some(plan, woken=self._inbox.woken)
-        if now >= self._next_recovery or (drawing and not is_due):
-            is_due |= self._look(now, [name for group in drawing for name in group.names])
-        claimed = self._draw(plan, now) if drawing and is_due else []
+        elif woken:
+            self._inbox.woken = True
+        is_expected = bool(drawing) and self._agenda.expects_some(plan, woken=woken)
+        is_seen = False
+        if now >= self._next_recovery or (drawing and not is_expected):
+            is_seen = self._look(now, [name for group in drawing for name in group.names])
+        claimed = self._draw(plan, is_seen=is_seen) if is_expected or is_seen else []
         self._start_all(claimed, leased_at=now)
         if self._burst and not claimed and not self._calls and not len(self._settlement) and not self._may_be_left():
             self._inbox.stop()
 
     def _look(self, now: float, names: Sequence[str]) -> bool:
         """Return whether tasks of these names are due; from time to time see to what nobody else may see to."""
+        was_blind, self._is_blind = self._is_blind, True
         seen = look(self._using, self._options.queues, names)
-        self._database_answers()
+        self._is_blind = False
+        if was_blind:
+            # Only then: a database that can be read may still refuse what is written.
+            self._database_answers()
         if names and not seen.due:
             self._agenda.nothing_is_due()
         if now >= self._next_recovery:
@@ -215,13 +224,14 @@ class Loop:
         self._announce_ended(expired)
         return len(expired) == maintenance.EXPIRE_BATCH
 
-    def _draw(self, plan: Plan, now: float) -> list[Claim]:
-        self._inbox.woken = False
+    def _draw(self, plan: Plan, *, is_seen: bool) -> list[Claim]:
         began = time.monotonic()
         claimed = self._claimed(plan)
-        self._lookahead.claimed(len(claimed), time.monotonic() - began)
-        self._database_answers()
-        self._agenda.drawn(plan, len(claimed), now)
+        ended = time.monotonic()
+        self._lookahead.claimed(len(claimed), ended - began)
+        if claimed:
+            self._database_answers()
+        self._agenda.drawn(plan, len(claimed), ended, is_seen=is_seen)
         return claimed
 
     def _claimed(self, plan: Plan) -> list[Claim]:

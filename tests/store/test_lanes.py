@@ -17,7 +17,8 @@ from cairnq_django.models import Task
 from cairnq_django.statuses import TaskStatus
 from cairnq_django.store import lanes as lanes_module
 from cairnq_django.store.claim import Draw, claim
-from cairnq_django.store.lanes import Lane, Place, ahead, first_due_sql, lanes_of
+from cairnq_django.store.engine import filled
+from cairnq_django.store.lanes import Lane, Place, ahead, first_due_sql, first_due_template, lane_slots, lanes_of
 from tests.factories import TaskFactory, a_great_many, in_turn, new_task
 from tests.store.sessions import another_transaction
 
@@ -137,8 +138,12 @@ def test_whatever_there_is_it_is_claimed_in_order(seed: int) -> None:
 def first_due(lanes: list[Lane], limit: int, *, lock: bool = False) -> list[UUID]:
     if connection.vendor == "mysql":
         return [each.task_id for each in ahead(DB, lanes, limit)]
+    sql, params = first_due_sql(DB, lanes, limit)
+    if lock:
+        sql, slots = first_due_template(DB, one_lane=True, lock=True)
+        params = filled(slots, {**lane_slots(lanes), "limit": limit})
     with connection.cursor() as cursor:
-        cursor.execute(*first_due_sql(DB, lanes, limit, lock=lock))
+        cursor.execute(sql, params)
         return [UUID(str(task_id)) for (task_id,) in cursor.fetchall()]
 
 
