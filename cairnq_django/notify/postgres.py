@@ -13,6 +13,7 @@ from uuid import UUID
 from django.db import Error, connections, transaction
 from django.db.models.expressions import DatabaseDefault
 
+from ..store.engine import is_between_transactions
 from .channels import Channel
 from .listener import Subscription, listener_of_this_process
 
@@ -28,6 +29,9 @@ _ANNOUNCE = """
 SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload
 WHERE (SELECT NOT pg_try_advisory_xact_lock(%s))
 """
+
+# In a transaction that goes on, which both the setting and the lock would outlast this.
+_ANNOUNCE_WITHIN = "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload"
 
 _ANNOUNCE_SUBMIT = """
 SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)
@@ -75,7 +79,7 @@ def announcement_of_submit(using: str, task: Task) -> _OfSubmit:
     earlier, announced_at = _announced.get(lane, (None, 0.0))
     if earlier is None or time.monotonic() - announced_at >= JUST_BEFORE:
         return _OfSubmit(_ANNOUNCE_SUBMIT, params, lane, task_id)
-    unless = _UNLESS_ONE_IS_LEFT.format(table=f'"{task._meta.db_table}"')
+    unless = _UNLESS_ONE_IS_LEFT.format(table=connections[using].ops.quote_name(task._meta.db_table))
     return _OfSubmit(_ANNOUNCE_SUBMIT + unless, [*params, earlier], lane, task_id)
 
 
@@ -104,8 +108,12 @@ class _Announcement:
     payloads: set[str]
 
     def __call__(self) -> None:
+        news = [self.channel.value, sorted(self.payloads)]
         with _at_best(), connections[self.using].cursor() as cursor:
-            cursor.execute(_ANNOUNCE, [self.channel.value, sorted(self.payloads), self.channel.presence])
+            if is_between_transactions(self.using):
+                cursor.execute(_ANNOUNCE, [*news, self.channel.presence])
+            else:
+                cursor.execute(_ANNOUNCE_WITHIN, news)
 
 
 @contextmanager

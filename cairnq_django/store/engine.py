@@ -48,8 +48,18 @@ def takes_statements_together(using: str) -> bool:
         is_postgresql(using)
         and connection.Database.__name__ == "psycopg"
         and not connection.features.uses_server_side_binding
-        and not connection.in_atomic_block
+        and is_between_transactions(using)
+        and not connection.connection.pgconn.pipeline_status
+    )
+
+
+def is_between_transactions(using: str) -> bool:
+    """Whether none is open on PostgreSQL, also none that Django does not know of: begun by hand, or by the driver."""
+    connection: Any = connections[using]
+    return (
+        not connection.in_atomic_block
         and connection.get_autocommit()
+        and int(connection.connection.info.transaction_status) == 0
     )
 
 

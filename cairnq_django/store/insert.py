@@ -116,6 +116,8 @@ def _insert_and(using: str, task: Task, afterwards: Afterwards) -> None:
         if not isinstance(error, Error) or isinstance(error, IntegrityError):
             raise
         with suppress(Error):
+            if not connection.is_usable():
+                connection.close()
             stored = Task.objects.using(using).filter(pk=task.pk).values(*_FILLED_IN).first()
             if stored is not None:
                 logger.debug("Inserted, but what was to follow failed", exc_info=True)
@@ -146,7 +148,7 @@ def _insert_batch(using: str, tasks: Sequence[Task], afterwards: Afterwards | No
         elif column.default is not None and value == column.default_value:
             sources.append(column.default)
         else:
-            sources.append(f"%s::{column.type}")
+            sources.append(f"(%s)::{column.type}")  # -32768::smallint is minus of what is too large
             params.append(_encode(value) if column.is_json and value is not None else value)
     if records:
         names = tuple(records)

@@ -202,6 +202,30 @@ def test_a_task_is_submitted_even_if_its_announcement_fails(monkeypatch: pytest.
 
 
 @on_postgresql
+def test_a_transaction_that_django_does_not_know_of_is_joined_and_not_ended() -> None:
+    connection.ensure_connection()
+    driver: Any = connection.connection
+    with driver.transaction(force_rollback=True), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL synchronous_commit = on")
+        submit("work")
+        submit_many("work", [1, 2])
+        cursor.execute("SHOW synchronous_commit")
+        assert cursor.fetchone() == ("on",), "whoever opened it wants it on the disk"
+        cursor.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()")
+        assert cursor.fetchone() is None, "it would keep listeners waiting"
+    assert not Task.objects.exists()
+
+
+@on_postgresql
+def test_a_submit_whose_connection_is_lost_after_the_commit_returns_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = "SELECT pg_terminate_backend(pg_backend_pid()) WHERE (%s, %s, %s) IS NOT NULL"
+    monkeypatch.setattr(postgres, "_ANNOUNCE_SUBMIT", lost)
+    task = submit("work", {"order": 7})
+    assert Task.objects.get() == task
+    assert task.run_at == Task.objects.get().run_at
+
+
+@on_postgresql
 def test_a_submit_that_the_database_refuses_leaves_no_transaction_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     task = submit("anything")
     with monkeypatch.context() as patch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import Any
 
@@ -51,13 +52,18 @@ def registry(go: threading.Event) -> Registry:
     return registry
 
 
-def test_what_runs_ends_and_nothing_more_is_claimed(registry: Registry, go: threading.Event) -> None:
+def test_what_runs_ends_and_nothing_more_is_claimed(
+    registry: Registry, go: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="cairnq_django")
     tasks = [submit("wait"), submit("wait_async")]
     worker = quick(registry)
     with worker.background():
         for task in tasks:
             running(task)
         worker.stop()
+        # It may be claiming at this very moment.
+        eventually(lambda: "stops claiming" in caplog.text, PATIENCE)
         late = submit("echo")
         go.set()
     assert [get(task.pk).result for task in tasks] == [f"attempt 1 of {worker.id}"] * 2

@@ -13,6 +13,7 @@ from django.db.transaction import TransactionManagementError
 
 from cairnq_django.clock import Now, after
 from cairnq_django.ids import new_task_id
+from cairnq_django.limits import MAX_PRIORITY, MIN_PRIORITY
 from cairnq_django.models import Task
 from cairnq_django.store.insert import BATCH_SIZE, insert
 from tests.factories import new_task
@@ -138,3 +139,10 @@ def test_after_an_error_the_transaction_can_only_be_rolled_back() -> None:
         with pytest.raises(TransactionManagementError):
             Task.objects.count()
         transaction.set_rollback(True)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("priority", [MIN_PRIORITY, MAX_PRIORITY])
+def test_priorities_at_their_limits(priority: int, number: int) -> None:
+    insert(DB, [new_task(priority=priority) for _ in range(number)])
+    assert list(Task.objects.values_list("priority", flat=True)) == [priority] * number

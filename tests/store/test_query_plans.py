@@ -236,6 +236,10 @@ def test_a_count_of_what_would_be_purged_reads_a_window_of_the_index(monkeypatch
 
 
 def test_a_queue_s_depth_is_read_from_the_index() -> None:
+    if connection.vendor == "postgresql":
+        # Of a table as small as this one, most of it queued, PostgreSQL may as well read the first rows there are.
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL enable_seqscan = off")
     (select,) = plans(lambda: stats.queued_up_to(DB, "mail", 100))
     assert select.uses("cairnq_task_claim"), select
 
