@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import cairnq_django
-from cairnq_django import notify
 
 from .contender import BATCH, CONCURRENCY, POSTGRES, SQLITE, Body, Contender, payload, queue_names, task_names
 from .django_project import migrate, set_up
@@ -82,6 +81,7 @@ class CairnQDjango(Contender):
 
     def fall_silent(self) -> None:
         """Announce nothing from now on."""
+        notify: Any = import_module("cairnq_django.notify")
         notify.announce = lambda *args: None
         notify.announcement_of_submit = lambda *args: None
 
