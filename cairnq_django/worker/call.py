@@ -60,7 +60,7 @@ class Call:
         self.seconds = 0.0  # after the end: how long its handler took
         self.stop: Callable[[], None] = lambda: None  # takes the call off its thread or loop, as far as that goes
         self._calling_side = calling_side
-        self._began = time.monotonic()
+        self._began = self._handling_since = time.monotonic()
         self._concluding = threading.Lock()  # guards _concluded
         self._concluded = False
 
@@ -70,12 +70,13 @@ class Call:
 
     def begin(self) -> None:
         """It is being started: its time runs from here on."""
-        self._began = time.monotonic()
+        self._began = self._handling_since = time.monotonic()
         if self.max_run is not None:
             self.deadline = self._began + self.max_run
 
     def run(self) -> None:
         """Run a sync handler to its end, whatever that is. Never raises."""
+        self._handling_since = time.monotonic()
         ending: Ending
         try:
             with one_request():
@@ -86,6 +87,7 @@ class Call:
 
     async def run_async(self) -> None:
         """Run an async handler to its end, whatever that is. Never raises: the event loop would not survive some."""
+        self._handling_since = time.monotonic()
         ending: Ending
         try:
             async with OwnThread():
@@ -145,7 +147,8 @@ class Call:
             if self._concluded:
                 return False
             self._concluded = True
-        self.seconds = time.monotonic() - self._began
+        # Not from when it was started: until its thread has its turn, a busy loop may take longer than the handler.
+        self.seconds = time.monotonic() - self._handling_since
         self.outcomes = {attempt: attempt.decided or outcome for attempt, outcome in outcomes.items()}
         return True
 
