@@ -128,12 +128,13 @@ class StrictJSONEncoder(json.JSONEncoder):
         return _STRING_OR_LARGE_FLOAT.sub(_with_fraction, text) if "e+" in text else text
 
 
-_encode = StrictJSONEncoder().encode
+#: Normalized values as text, as they are written to the database.
+dumped = StrictJSONEncoder().encode
 
 
 def dumped_size(value: Any) -> int:
     """Return the size of normalized `value` as it is written to the database, in bytes."""
-    return len(_encode(value).encode()) if value is not None else len("null")
+    return len(dumped(value).encode()) if value is not None else len("null")
 
 
 def unstorable(text: str) -> str | None:

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from django.db import connections
 from django.db.models.expressions import DatabaseDefault
 
+from ..store.engine import is_postgresql
 from . import polling, postgres
 from .channels import Channel
 
@@ -56,4 +56,4 @@ def subscribed(
 
 
 def _backend(using: str) -> ModuleType:
-    return postgres if connections[using].vendor == "postgresql" else polling
+    return postgres if is_postgresql(using) else polling

@@ -171,7 +171,7 @@ def _descendants(using: str, task: Task) -> dict[UUID, str]:
     while level:
         children: dict[UUID, str] = {}
         for parents in in_batches(level, FAMILY_BATCH):
-            children.update(family.filter(parent_id__in=parents).values_list("pk", "status"))
+            children.update(family.filter(Among("parent_id", parents)).values_list("pk", "status"))
         level = [pk for pk in children if pk not in found]
         found |= children
     return found

@@ -15,7 +15,7 @@ from django.db.models import Case, Expression, Func, JSONField, QuerySet, TextFi
 from django.db.models.functions import Cast
 from django.db.models.sql import UpdateQuery
 
-from ..expressions import Slot
+from ..expressions import Among, Slot
 from ..models import Task
 from ..serialization import max_depth_for
 
@@ -72,7 +72,7 @@ def returns_updated_rows(using: str) -> bool:
     if connection.vendor == "sqlite":
         # RETURNING came to all of SQLite's statements at once.
         return connection.features.can_return_columns_from_insert
-    return connection.vendor == "postgresql"
+    return is_postgresql(using)
 
 
 class _Written:
@@ -174,7 +174,7 @@ def update_returning(rows: QuerySet[Task], changes: dict[str, Any], fields: Sequ
     """
     if not returns_updated_rows(rows.db):
         locked = list(rows.select_for_update(skip_locked=True).values_list("pk", *fields))
-        found = rows.model._base_manager.using(rows.db).filter(pk__in=[pk for pk, *_ in locked])
+        found = rows.model._base_manager.using(rows.db).filter(Among("pk", [pk for pk, *_ in locked]))
         found.update(**changes)
         if changes.keys().isdisjoint(fields):
             return [tuple(values) for _, *values in locked]
@@ -203,23 +203,18 @@ class UpdateReturning:
             self._sql = f"{sql} RETURNING {names}"
             self._params = params
         self._using = rows.db
+        self._query = query
         self._converters: dict[int, Any] = compiler.get_converters([column.cached_col for column in columns])
 
     def run(self, **slots: Any) -> list[tuple[Any, ...]]:
         if not self._sql:
             return []
-        connection = connections[self._using]
-        with connection.cursor() as cursor:
+        with connections[self._using].cursor() as cursor:
             cursor.execute(self._sql, filled(self._params, slots))
             returned = cursor.fetchall()
-        if not self._converters:
-            return [tuple(row) for row in returned]
-        rows = [list(row) for row in returned]
-        for place, (converters, expression) in self._converters.items():
-            for row in rows:
-                for convert in converters:
-                    row[place] = convert(row[place], expression, connection)
-        return [tuple(row) for row in rows]
+        # Not the one that made the statement: it holds the connection of its thread.
+        compiler = self._query.get_compiler(self._using)
+        return [tuple(row) for row in compiler.apply_converters(returned, self._converters)]
 
 
 def filled(params: Iterable[Any], slots: Mapping[str, Any]) -> list[Any]:

@@ -15,7 +15,7 @@ from django.db.models.expressions import DatabaseDefault
 from django.db.models.sql import InsertQuery
 
 from ..models import Task
-from ..serialization import StrictJSONEncoder
+from ..serialization import dumped
 from .engine import in_batches, is_postgresql, returns_inserted_rows, takes_statements_together
 
 logger = logging.getLogger(__name__)
@@ -32,8 +32,6 @@ _AS_JSON: Final[dict[str, Callable[[Any], Any]]] = {
     "UUIDField": attrgetter("hex"),
     "DateTimeField": datetime.isoformat,
 }
-
-_encode = StrictJSONEncoder().encode
 
 
 class Afterwards(Protocol):
@@ -149,12 +147,10 @@ def _insert_batch(using: str, tasks: Sequence[Task], afterwards: Afterwards | No
             sources.append(column.default)
         else:
             sources.append(f"(%s)::{column.type}")  # -32768::smallint is minus of what is too large
-            params.append(_encode(value) if column.is_json and value is not None else value)
+            params.append(dumped(value) if column.is_json and value is not None else value)
     if records:
         names = tuple(records)
-        params.append(
-            _encode([dict(zip(names, values, strict=True)) for values in zip(*records.values(), strict=True)])
-        )
+        params.append(dumped([dict(zip(names, values, strict=True)) for values in zip(*records.values(), strict=True)]))
     sql = _statement(using, tuple(sources))
     with connections[using].cursor() as cursor:
         if afterwards is None:

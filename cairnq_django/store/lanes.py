@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connections
-from django.db.models.expressions import RawSQL
 
 from ..expressions import Slot
 from ..limits import MAX_PRIORITY
@@ -139,18 +138,13 @@ def _table(using: str) -> str:
 def _ahead_by_union(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
     """A part for each lane, put together as text, since the ORM takes long for many."""
     connection = connections[using]
-    queue, name = object(), object()
-    due = Task.objects.using(using).due().filter(queue=RawSQL("%s", [queue]), name=RawSQL("%s", [name]))
+    due = Task.objects.using(using).due().filter(queue=Slot("queue"), name=Slot("name"))
     first = due.in_claim_order().values_list("priority", "run_at", "id", "queue", "name")[:limit]
     sql, params = first.query.get_compiler(using).as_sql()
     rows: list[tuple[Any, ...]] = []
     with connection.cursor() as cursor:
         for part in in_batches(lanes, _LANES_IN_A_STATEMENT):
-            values = [
-                lane.queue if param is queue else lane.name if param is name else param
-                for lane in part
-                for param in params
-            ]
+            values = [value for lane in part for value in filled(params, lane._asdict())]
             cursor.execute(" UNION ALL ".join([f"({sql})"] * len(part)), values)
             rows += cursor.fetchall()
     rows.sort(key=lambda row: (-row[0], *row[1:3]))

@@ -151,7 +151,7 @@ def _end_expired(using: str, late: TaskQuerySet) -> list[UUID]:
     found = {pk: expired(moment) for pk, moment in late.values_list("pk", "expires_at") if moment}
     if found:
         errors = each_its_own(using, "error", found)
-        Task.objects.using(using).filter(pk__in=found).update(**{**states.CANCELED, "error": errors})
+        Task.objects.using(using).filter(Among("pk", found)).update(**{**states.CANCELED, "error": errors})
     return list(found)
 
 

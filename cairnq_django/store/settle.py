@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from ..errors import LostLease
 from ..expressions import Among, Slot
 from ..models import Task
 from ..querysets import TaskQuerySet
-from ..serialization import StrictJSONEncoder
+from ..serialization import dumped
 from ..statuses import AttemptOutcome, TaskStatus
 from . import states
 from .engine import (
@@ -122,8 +121,7 @@ def release(using: str, leases: Sequence[Lease]) -> Released:
 def _complete_all(using: str, worker_id: str, attempt: int, results: Mapping[UUID, Any]) -> list[UUID]:
     if is_postgresql(using):
         given = {str(pk): result for pk, result in results.items() if result is not None}
-        by_id = json.dumps(given, cls=StrictJSONEncoder)
-        slots = {"worker_id": worker_id, "attempt": attempt, "ids": list(results), "results": by_id}
+        slots = {"worker_id": worker_id, "attempt": attempt, "ids": list(results), "results": dumped(given)}
         return [task_id for (task_id,) in _complete_statement(using).run(**slots)]
     rows = _held(using, worker_id, attempt, results)
     changes = {**states.SUCCEEDED, "result": each_its_own(using, "result", results)}

@@ -114,7 +114,7 @@ class Agenda:
     def falls_due(self, moment: float) -> None:
         """A task that this worker gave back is due then."""
         heappush(self._due, moment)
-        self._next_look = min(self._next_look, moment)
+        self.look_at(moment)
 
     def look_at(self, moment: float) -> None:
         """Look at all groups then, if not before."""
@@ -125,7 +125,7 @@ class Agenda:
         self._waits_for_bytes = False
         if self._owes_a_look:
             self._owes_a_look = False
-            self._next_look = 0.0
+            self.look_at(0.0)
 
     def next_claim(self, now: float, load: Load, *, woken: bool) -> float:
         """When there may be something to claim, as far as can be known."""

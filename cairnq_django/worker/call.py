@@ -60,7 +60,7 @@ class Call:
         self.seconds = 0.0  # after the end: how long its handler took
         self.stop: Callable[[], None] = lambda: None  # takes the call off its thread or loop, as far as that goes
         self._calling_side = calling_side
-        self._began = self._handling_since = time.monotonic()
+        self._handling_since = time.monotonic()
         self._concluding = threading.Lock()  # guards _concluded
         self._concluded = False
 
@@ -70,9 +70,9 @@ class Call:
 
     def begin(self) -> None:
         """It is being started: its time runs from here on."""
-        self._began = self._handling_since = time.monotonic()
+        self._handling_since = time.monotonic()
         if self.max_run is not None:
-            self.deadline = self._began + self.max_run
+            self.deadline = self._handling_since + self.max_run
 
     def run(self) -> None:
         """Run a sync handler to its end, whatever that is. Never raises."""
