@@ -25,8 +25,11 @@ class Inbox:
 
     def take_wake_up(self) -> bool:
         """Whether it was woken since this was asked last. Who does nothing about it sets it back."""
-        woken, self.woken = self.woken, False
-        return woken
+        if not self.woken:
+            return False
+        # A wake-up may come between the two; whoever takes one looks at everything afterwards.
+        self.woken = False
+        return True
 
     def nudge(self) -> None:
         """Have the loop look around."""
