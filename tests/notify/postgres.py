@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 on_postgresql = pytest.mark.skipif(connection.vendor != "postgresql", reason="needs LISTEN and NOTIFY")
 
-PATIENCE = 10.0  # seconds for what must come; far less than any poll interval of these tests
+PATIENCE = 30.0  # seconds for what must come; far less than any poll interval of these tests
 
 
 class Hearing:

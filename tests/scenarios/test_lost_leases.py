@@ -64,8 +64,8 @@ def test_a_late_success_is_not_recorded_when_another_worker_has_the_task(
     with quick(registry, concurrency=1, lease=60, heartbeat_interval=0.1).background():
         running(task)
         expire(task)
-        run(registry)
-        assert get(task.pk).result == "attempt 2"
+        # A beat that looks at the row keeps others off it for a moment, on MariaDB.
+        eventually(lambda: run(registry) and get(task.pk).result == "attempt 2")
         go.set()
     assert lost == [True]
     assert get(task.pk).result == "attempt 2"
