@@ -1,4 +1,4 @@
-"""The rows of the queue: tasks, keys that point to them, attempts that did not succeed, and duties of workers."""
+"""The rows of the queue: tasks, their keys, attempts that did not succeed, duties of workers and what they did."""
 
 from __future__ import annotations
 
@@ -260,3 +260,29 @@ class Duty(models.Model):
 
     def __str__(self) -> str:
         return str(self.name)
+
+
+class Activity(models.Model):
+    """What workers did for one queue within a minute, or within an hour. They add to it a few seconds later."""
+
+    queue = ExactCharField(_("queue"), max_length=QUEUE_LENGTH)
+    seconds = models.PositiveSmallIntegerField(_("length"))  # of the span of time
+    begins_at = models.DateTimeField(_("begins"))
+    started = models.BigIntegerField(_("started"), default=0)
+    succeeded = models.BigIntegerField(_("succeeded"), default=0)
+    failed = models.BigIntegerField(_("failed for good"), default=0)
+    retried = models.BigIntegerField(_("queued again"), default=0)
+    canceled = models.BigIntegerField(_("canceled"), default=0)
+    waited = models.FloatField(_("waited"), default=0)  # seconds from due to started, of all that were started
+    longest_wait = models.FloatField(_("longest wait"), default=0)  # seconds
+
+    class Meta:
+        verbose_name = _("activity")
+        verbose_name_plural = _("activity")
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(name="cairnq_activity_span", fields=["seconds", "begins_at", "queue"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.queue} {self.begins_at:%Y-%m-%d %H:%M} + {self.seconds} s"
