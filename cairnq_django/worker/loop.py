@@ -14,8 +14,9 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from .. import client, notify, waiting
+from .. import __version__, client, notify, waiting
 from ..backoff import retry_delay
+from ..limits import HOST_LENGTH
 from ..notify import Channel
 from ..registry import Registry, TaskDef
 from ..serialization import clean_text
@@ -26,11 +27,12 @@ from ..store import stats as read_model
 from ..store.claim import Claim
 from ..store.engine import has_one_write_lock, json_depth, task_database
 from ..store.look import Look, look
+from ..store.workers import WorkerState
 from .agenda import Agenda, Load
 from .aio import AsyncHandlers
 from .attempt import Attempt
 from .bookkeeper import Bookkeeper
-from .budgets import Plan
+from .budgets import Plan, grouped
 from .call import Call
 from .connections import refresh
 from .context import CallingSide
@@ -38,6 +40,7 @@ from .heartbeat import Heartbeat
 from .inbox import Inbox
 from .lookahead import AHEAD, Lookahead
 from .options import WorkerOptions
+from .presence import Presence
 from .settlement import Settlement
 from .slots import Slots
 from .sweeper import Sweeper
@@ -58,7 +61,7 @@ _calling_side = CallingSide(
 
 
 class Loop:
-    """Runs in one thread, which alone touches its fields; the others reach it through `inbox`."""
+    """Runs in one thread, which alone touches its fields; the others reach it through `inbox`, and read `state()`."""
 
     def __init__(
         self, sender: object, options: WorkerOptions, registry: Registry, inbox: Inbox, *, burst: bool
@@ -82,7 +85,11 @@ class Loop:
         self._lookahead = Lookahead(options.concurrency, longest=longest)
         self._agenda = Agenda(options, registry, self._lookahead)
         self._heartbeat = Heartbeat(
-            self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
+            self._using,
+            Presence(self._using, self.worker_id, self.state, self._report),
+            lease=options.lease,
+            interval=options.heartbeat_interval,
+            report=self._report,
         )
         self._sweeper = Sweeper(self._using, options.retention, worker_id=self.worker_id, report=self._report)
         self._bookkeeper = Bookkeeper(self._using, report=self._report)
@@ -96,6 +103,22 @@ class Loop:
     @property
     def hanging_calls(self) -> int:
         return len(self._hanging)
+
+    def state(self) -> WorkerState:
+        """What others may know of this worker. For any thread: what it counts, it copies or takes the length of."""
+        is_measured = self._options.max_in_flight_bytes is not None
+        return WorkerState(
+            host=clean_text(socket.gethostname(), HOST_LENGTH),
+            pid=os.getpid(),
+            version=__version__,
+            queues=self._options.queues,
+            names=self._served(),
+            concurrency=self._options.concurrency,
+            busy=self._slots.busy,
+            bytes_in_flight=self._bytes_in_flight() if is_measured else None,
+            abandoned=len(self._hanging),
+            draining=self._inbox.stopped,
+        )
 
     def run(self) -> None:
         """Turn until stopped and drained. Never ends because of an error."""
@@ -258,13 +281,21 @@ class Loop:
     def _load(self) -> Load:
         # Without a limit they are not measured, and need not be added up twice a turn.
         is_measured = self._options.max_in_flight_bytes is not None
-        measured = {*self._calls, *self._hanging, *self._settlement.calls} if is_measured else ()
         return Load(
             calls=len(self._calls) + len(self._settlement),
             running=[call.definition for call in (*self._calls, *self._hanging)],
-            bytes_in_flight=sum(call.payload_bytes for call in measured),
+            bytes_in_flight=self._bytes_in_flight() if is_measured else 0,
             is_idle=not self._calls,
         )
+
+    def _served(self) -> tuple[str, ...]:
+        """The names of the tasks that it runs, as they are registered now."""
+        definitions = [self._definition(name) for name in self._registry.names]
+        return tuple(name for group in grouped(definitions, self._options.resources) for name in group.names)
+
+    def _bytes_in_flight(self) -> int:
+        measured = {*self._calls, *self._hanging, *self._settlement.calls}
+        return sum(call.payload_bytes for call in measured)
 
     def _may_be_left(self) -> bool:
         return read_model.runnable(self._using, self._options.queues, self._agenda.names)
