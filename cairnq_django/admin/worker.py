@@ -50,7 +50,6 @@ class WorkerProcessAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     ordering = ("host", "started_at", "id")
     sortable_by = ("worker", "started", "seen")
     search_fields = ("id", "host")
-    show_full_result_count = False
     actions = None
 
     class Media:
@@ -138,7 +137,6 @@ class WorkerProcessAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 [
                     ("state", "bar", *bytes_in_flight, *(("hanging",) if obj.abandoned > 0 else ())),
                     ("host", "process", "version", "exactly_started", "exactly_seen"),
-                    "worker_id",
                 ],
             ),
             (_("Serves"), ["all_queues", "all_handlers"]),
@@ -172,10 +170,6 @@ class WorkerProcessAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     @admin.display(description=gettext_lazy("last seen"))
     def exactly_seen(self, worker: Any) -> SafeString:
         return _moment_and_distance(worker, worker.seen_at)
-
-    @admin.display(description=gettext_lazy("id"))
-    def worker_id(self, worker: WorkerProcess) -> SafeString:
-        return format_html('<span class="cairnq-mono">{}</span>', worker.pk)
 
     @admin.display(description=gettext_lazy("queues"))
     def all_queues(self, worker: Any) -> SafeString:

@@ -54,7 +54,6 @@ class Heartbeat:
     def _run(self) -> None:
         next_beat = time.monotonic() + self._interval
         try:
-            self._presence.look()
             while not self._stopped.wait(max(0.0, min(next_beat, self._presence.due) - time.monotonic())):
                 # Leases come first.
                 if time.monotonic() >= next_beat:

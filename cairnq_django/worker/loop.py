@@ -32,7 +32,7 @@ from .agenda import Agenda, Load
 from .aio import AsyncHandlers
 from .attempt import Attempt
 from .bookkeeper import Bookkeeper
-from .budgets import Plan, grouped
+from .budgets import Plan
 from .call import Call
 from .connections import refresh
 from .context import CallingSide
@@ -112,7 +112,7 @@ class Loop:
             pid=os.getpid(),
             version=__version__,
             queues=self._options.queues,
-            names=self._served(),
+            names=self._agenda.served,
             concurrency=self._options.concurrency,
             busy=self._slots.busy,
             bytes_in_flight=self._bytes_in_flight() if is_measured else None,
@@ -288,17 +288,12 @@ class Loop:
             is_idle=not self._calls,
         )
 
-    def _served(self) -> tuple[str, ...]:
-        """The names of the tasks that it runs, as they are registered now."""
-        definitions = [self._definition(name) for name in self._registry.names]
-        return tuple(name for group in grouped(definitions, self._options.resources) for name in group.names)
-
     def _bytes_in_flight(self) -> int:
         measured = {*self._calls, *self._hanging, *self._settlement.calls}
         return sum(call.payload_bytes for call in measured)
 
     def _may_be_left(self) -> bool:
-        return read_model.runnable(self._using, self._options.queues, self._agenda.names)
+        return read_model.runnable(self._using, self._options.queues, self._agenda.served)
 
     def _start_all(self, claimed: list[Claim], leased_at: float) -> None:
         batches = deque(self._in_batches(claimed))

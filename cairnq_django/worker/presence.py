@@ -1,4 +1,4 @@
-"""A worker's row, by which others see it: written at once, when it has changed, and now and then."""
+"""A worker's row, by which others see it: written soon after the start, when it has changed, and now and then."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .connections import refresh
 
 logger = logging.getLogger(__name__)
 
+FIRST_LOOK: Final = 0.5  # seconds after the start: by then the worker knows its handlers, and a short burst is over
 LOOK_INTERVAL: Final = 10.0  # seconds from one look at what has changed to the next
 SILENCE: Final = WORKER_SILENCE / 3  # seconds after which it is written though nothing has changed
 
@@ -33,10 +34,11 @@ class Presence:
         self._state = state  # as it is when it is asked
         self._report = report
         self._began = time.monotonic()
+        self._may_be_there = False  # the row
         self._said: WorkerState | None = None  # None: the row may hold anything, or be missing
         self._said_at = 0.0
         self._forgot_at: float | None = None
-        self.due = self._began  # when to look, on the monotonic clock
+        self.due = self._began + FIRST_LOOK  # when to look, on the monotonic clock
 
     def look(self) -> None:
         """Write what has changed."""
@@ -53,6 +55,8 @@ class Presence:
             self._report("presence", error)
 
     def end(self) -> None:
+        if not self._may_be_there:
+            return
         try:
             refresh(self._using)
             workers.leave(self._using, self._worker_id)
@@ -61,6 +65,7 @@ class Presence:
 
     def _say(self, state: WorkerState, now: float) -> None:
         said, self._said = self._said, None
+        self._may_be_there = True
         refresh(self._using)
         workers.say(self._using, self._worker_id, state, said=said, age=now - self._began)
         self._said, self._said_at = state, now

@@ -148,7 +148,7 @@ def test_a_page_tells_everything_and_links_the_running_tasks(viewer: Visitor) ->
     page = open_page(viewer, worker)
 
     told = text_of(page.html)
-    for text in (WORKER, "1 abandoned call", "mail 2 in all", "send work 2 in all", f"mine {running.pk}"):
+    for text in (WORKER, "1 abandoned call", "Queues: default mail", "Handlers: send work", f"mine {running.pk}"):
         assert text in told
     assert f'href="{viewer.page_url(running)}"' in page.html
     assert str(old.pk) not in page.html

@@ -41,6 +41,7 @@ def registry(go: threading.Event) -> Registry:
 
 @pytest.fixture
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presence, "FIRST_LOOK", 0.0)
     monkeypatch.setattr(presence, "LOOK_INTERVAL", 0.05)
     monkeypatch.setattr(presence, "SILENCE", 0.1)
 
@@ -65,10 +66,11 @@ def test_a_worker_is_seen_from_its_start_to_its_end(registry: Registry) -> None:
     assert not WorkerProcess.objects.exists()
 
 
-def test_a_burst_leaves_no_row_behind(registry: Registry) -> None:
+def test_a_short_burst_is_not_seen(registry: Registry) -> None:
     submit("echo")
-    run(registry)
-    assert not WorkerProcess.objects.exists()
+    with table_away(WorkerProcess), reports() as reported:
+        run(registry)
+    assert reported == []
 
 
 @pytest.mark.usefixtures("_quickly")
@@ -108,11 +110,11 @@ def test_a_row_that_is_deleted_comes_back_as_old_as_it_was(registry: Registry) -
         WorkerProcess.objects.all().delete()
         again = seen(worker)
         assert abs((again.started_at - first.started_at).total_seconds()) < 1
-        assert again.names == first.names
+        eventually(lambda: seen(worker).names == ["echo", "wait"], PATIENCE, "the whole row")
 
 
 def test_an_idle_worker_says_so_no_more_often_than_it_must(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = []
+    looks: list[float] = []
     look = presence.Presence.look
 
     def count(self: presence.Presence) -> None:
@@ -121,9 +123,12 @@ def test_an_idle_worker_says_so_no_more_often_than_it_must(registry: Registry, m
 
     monkeypatch.setattr(presence, "LOOK_INTERVAL", 0.01)
     monkeypatch.setattr(presence.Presence, "look", count)
-    with quick(registry).background():
-        eventually(lambda: len(looks) > 20, PATIENCE)
-    assert len(set(looks)) == 1
+    with quick(registry).background() as worker:
+        ended(submit("echo"))
+        seen(worker, busy=0)
+        looks.clear()
+        when_it_said_so = eventually(lambda: looks[20:] and looks[:20], PATIENCE)
+    assert len(set(when_it_said_so)) == 1
 
 
 @pytest.mark.usefixtures("_quickly")
@@ -140,13 +145,10 @@ def test_without_its_table_a_worker_works_all_the_same(registry: Registry) -> No
 
 
 def test_nor_does_it_need_the_table_to_start_and_to_end(registry: Registry) -> None:
-    with table_away(WorkerProcess):
-        task = submit("echo", 7)
-        with reports() as reported:
-            run(registry)
-        assert ended(task).result == 7
-    assert reported.phases == {"presence"}
-    assert len(reported) == 2, "once at the start and once at the end"
+    with table_away(WorkerProcess), reports() as reported, quick(registry).background():
+        eventually(lambda: reported, PATIENCE)
+        assert ended(submit("echo", 7)).result == 7
+    assert [phase for phase, _ in reported] == ["presence", "presence"], "once at the start and once at the end"
 
 
 def test_the_rows_of_workers_that_were_killed_are_swept_by_others(
