@@ -7,6 +7,7 @@ QUEUE_LENGTH = 100
 KEY_LENGTH = 255
 WORKER_ID_LENGTH = 200
 CORRELATION_ID_LENGTH = 200
+USER_LENGTH = 200  # of who paused a queue
 MESSAGE_LENGTH = 2_000  # of a progress message; a longer one is cut
 
 MIN_PRIORITY = -32_768

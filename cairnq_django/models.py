@@ -1,4 +1,4 @@
-"""The rows of the queue: tasks, keys that point to them, attempts that did not succeed, and duties of workers."""
+"""The rows of the queue: tasks, their keys and failed attempts, duties of workers, queues that are paused."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from django.utils.translation import gettext_lazy as _
 from .clock import Now
 from .columns import ExactCharField, PartialIndex
 from .ids import new_task_id
-from .limits import CORRELATION_ID_LENGTH, KEY_LENGTH, NAME_LENGTH, QUEUE_LENGTH, WORKER_ID_LENGTH
-from .querysets import TaskQuerySet
+from .limits import CORRELATION_ID_LENGTH, KEY_LENGTH, NAME_LENGTH, QUEUE_LENGTH, USER_LENGTH, WORKER_ID_LENGTH
+from .querysets import PausedQueueQuerySet, TaskQuerySet
 from .serialization import StrictJSONEncoder
 from .statuses import TERMINAL, AttemptOutcome, TaskStatus
 
@@ -260,3 +260,29 @@ class Duty(models.Model):
 
     def __str__(self) -> str:
         return str(self.name)
+
+
+class PausedQueue(models.Model):
+    """A queue that takes submits and gives out nothing, until it is resumed or its time has come. No row: not paused.
+
+    Read it freely; it is written by `pause_queue()` and `resume_queue()` alone.
+    """
+
+    queue = ExactCharField(_("queue"), max_length=QUEUE_LENGTH, primary_key=True)
+    paused_at = models.DateTimeField(_("paused since"), db_default=Now())
+    paused_by = models.CharField(_("paused by"), max_length=USER_LENGTH, default="", blank=True)
+    until = models.DateTimeField(_("until"), null=True, blank=True)  # null: until it is resumed
+
+    objects = PausedQueueQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+        default_permissions = ("view",)
+        permissions = [
+            ("pause_queue", _("Can pause queues")),
+            ("resume_queue", _("Can resume queues")),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.queue)

@@ -13,7 +13,7 @@ from .expressions import Among, Slot
 from .statuses import LIVE, TERMINAL, TaskStatus
 
 if TYPE_CHECKING:
-    from .models import Task
+    from .models import PausedQueue, Task  # noqa: F401 - named in the base of its queryset
 
 
 class TaskQuerySet(models.QuerySet["Task"]):
@@ -82,3 +82,18 @@ class TaskQuerySet(models.QuerySet["Task"]):
         # The stubs lose the subclass on these.
         def filter(self, *args: Any, **kwargs: Any) -> TaskQuerySet: ...
         def order_by(self, *field_names: Any) -> TaskQuerySet: ...
+
+
+class PausedQueueQuerySet(models.QuerySet["PausedQueue"]):
+    def in_force(self) -> PausedQueueQuerySet:
+        """Those that are paused now."""
+        return self.filter(models.Q(until__isnull=True) | models.Q(until__gt=Now()))
+
+    def over(self) -> PausedQueueQuerySet:
+        """Those whose time has come: they count as not paused, and are about to be deleted."""
+        return self.filter(until__lte=Now())
+
+    if TYPE_CHECKING:
+
+        def filter(self, *args: Any, **kwargs: Any) -> PausedQueueQuerySet: ...
+        def order_by(self, *field_names: Any) -> PausedQueueQuerySet: ...
