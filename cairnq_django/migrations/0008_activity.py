@@ -7,7 +7,7 @@ import cairnq_django.columns
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("cairnq_django", "0005_workers"),
+        ("cairnq_django", "0006_paused_queues"),
     ]
 
     operations = [

@@ -5,11 +5,12 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import path
 
-from cairnq_django.admin import TaskAdmin, WorkerProcessAdmin
-from cairnq_django.models import Task, WorkerProcess
+from cairnq_django.admin import QueueAdmin, TaskAdmin, WorkerProcessAdmin
+from cairnq_django.models import PausedQueue, Task, WorkerProcess
 
 back_office = admin.AdminSite("back_office")
 back_office.register(Task, TaskAdmin)
+back_office.register(PausedQueue, QueueAdmin)
 back_office.register(WorkerProcess, WorkerProcessAdmin)
 
 tasks_only = admin.AdminSite("tasks_only")
