@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from django.contrib.admin.utils import quote
+from django.urls import reverse
 from django.utils import formats, timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -33,6 +35,7 @@ SHOWN_WORKERS: Final = 50
 SAID: Final = 5  # queues in trouble that are told one by one
 LATE: Final = 60.0  # seconds that a task may wait before that is worth a word
 STUCK: Final = 300  # seconds in which something should have been started of a queue whose tasks wait
+MANY: Final = 0.01  # of the tasks that ended, to have failed
 LOOKED_BACK: Final = 7 * 24 * HOUR  # seconds, for when failures began
 
 SPAN_VAR: Final = "span"
@@ -74,32 +77,34 @@ class Pages:
     failures: str | None
     queues: str | None
     workers: str | None
+    site: str  # its name
 
     def tasks_with(self, **filters: str) -> str:
         return f"{self.tasks}?{urlencode(filters)}"
+
+    def worker(self, worker: WorkerProcess) -> str | None:
+        if self.workers is None:
+            return None
+        name = f"admin:{worker._meta.app_label}_{worker._meta.model_name}_change"
+        return reverse(name, args=[quote(worker.pk)], current_app=self.site)
 
 
 @dataclass(frozen=True)
 class Finding:
     """One thing that whoever is on call should know."""
 
-    level: str  # "bad", "late", "paused" or "good"
+    level: str  # one of `_LEVELS`
+    kind: str  # of its icon
     text: SafeString
     url: str | None = None
     link: str = ""
 
     @property
     def icon(self) -> SafeString:
-        return display.icon(_ICONS[self.level])
+        return display.icon(self.kind)
 
 
-_ICONS: Final = {
-    "bad": TaskStatus.FAILED,
-    "late": TaskStatus.QUEUED,
-    "paused": TaskStatus.CANCELED,
-    "good": TaskStatus.SUCCEEDED,
-}
-_LEVELS: Final = tuple(_ICONS)  # the worst first
+_LEVELS: Final = ("bad", "late", "paused", "good")  # the worst first
 
 
 @dataclass(frozen=True)
@@ -161,14 +166,14 @@ class Queue:
     def state(self) -> SafeString:
         """In a word, as a badge."""
         if self.figures.pause is not None:
-            return _badge("canceled", _("paused"))
+            return display.badge("canceled", _("paused"))
         if self.is_late and not self.is_served:
-            return _badge("failed", _("no worker"))
+            return display.badge("failed", _("no worker"))
         if self.is_late:
-            return _badge("failed" if self.is_stuck else "queued", _("stuck") if self.is_stuck else _("behind"))
+            return display.badge("failed" if self.is_stuck else "queued", _("stuck") if self.is_stuck else _("behind"))
         if self.figures.running or self.hour.started:
-            return _badge("succeeded", _("flowing"))
-        return _badge("queued", _("idle"))
+            return display.badge("succeeded", _("flowing"))
+        return display.badge("queued", _("idle"))
 
 
 def overview(using: str, span: Span, pages: Pages) -> dict[str, Any]:
@@ -189,7 +194,7 @@ def overview(using: str, span: Span, pages: Pages) -> dict[str, Any]:
     return {
         "headline": _headline(findings, queues, workers, total),
         "level": findings[0].level if findings else "good",
-        "findings": findings or [Finding("good", _about_nothing(total))],
+        "findings": findings or [Finding("good", "succeeded", _about_nothing(total))],
         "statuses": _statuses(using, queues, pages),
         "queues": queues[:SHOWN_QUEUES],
         "other_queues": max(0, len(queues) - SHOWN_QUEUES),
@@ -264,6 +269,7 @@ def _statuses(using: str, queues: Iterable[Queue], pages: Pages) -> list[dict[st
 def _worker(worker: WorkerProcess, pages: Pages) -> dict[str, Any]:
     return {
         "id": worker.pk,
+        "url": pages.worker(worker),
         "host": worker.host,
         "pid": str(worker.pid),
         "queues": _texts(worker.queues),
@@ -321,16 +327,16 @@ def _about_flow(queues: list[Queue], workers: list[WorkerProcess], pages: Pages)
         if not waiting:
             text = _("No worker has been seen lately. Nothing waits for one.")
         level = "bad" if waiting else "late"
-        return [Finding(level, format_html(text, number=number(waiting))), *_about_pauses(queues, pages)]
+        return [Finding(level, "warning", format_html(text, number=number(waiting))), *_about_pauses(queues, pages)]
     late = sorted((queue for queue in queues if queue.is_late), key=lambda queue: (queue.flows, -queue.waits))
     findings = [
-        Finding("late" if queue.flows else "bad", _about_late(queue), queue.url, _("See its tasks"))
+        Finding("late" if queue.flows else "bad", "queued", _about_late(queue), queue.url, _("See its tasks"))
         for queue in late[:SAID]
     ]
     others = len(late) - SAID
     if others > 0:
         text = ngettext("{number} other queue is behind.", "{number} other queues are behind.", others)
-        findings.append(Finding("late", format_html(text, number=number(others))))
+        findings.append(Finding("late", "queued", format_html(text, number=number(others))))
     return [*findings, *_about_pauses(queues, pages)]
 
 
@@ -353,14 +359,15 @@ def _about_late(queue: Queue) -> SafeString:
 def _about_pauses(queues: list[Queue], pages: Pages) -> list[Finding]:
     paused = [queue for queue in queues if queue.figures.pause is not None]
     findings = [
-        Finding("paused", _about_pause(queue, queue.figures.pause), pages.queues, _("See the queues"))
+        Finding("paused", "canceled", _about_pause(queue, queue.figures.pause), pages.queues, _("See the queues"))
         for queue in paused[:SAID]
         if queue.figures.pause is not None
     ]
     others = len(paused) - SAID
     if others > 0:
         text = ngettext("{number} other queue is paused.", "{number} other queues are paused.", others)
-        findings.append(Finding("paused", format_html(text, number=number(others)), pages.queues, _("See the queues")))
+        said = format_html(text, number=number(others))
+        findings.append(Finding("paused", "canceled", said, pages.queues, _("See the queues")))
     return findings
 
 
@@ -368,12 +375,12 @@ def _about_pause(queue: Queue, pause: PausedQueue) -> SafeString:
     text = _("The queue {queue} is paused since {since}")
     if pause.paused_by:
         text = _("The queue {queue} is paused since {since}, by {who}")
-    waits = ngettext("{number} task waits in it.", "{number} tasks wait in it.", queue.figures.depth)
-    return format_html(
-        "{}. {}",
-        format_html(text, queue=_name(queue.name), since=_time(pause.paused_at), who=_name(pause.paused_by)),
-        format_html(waits, number=queue.depth),
-    )
+    said = [format_html(text, queue=_name(queue.name), since=_time(pause.paused_at), who=_name(pause.paused_by))]
+    if pause.until is not None:
+        said.append(format_html(_("That ends at {until}"), until=_time(pause.until)))
+    waits = ngettext("{number} task waits in it", "{number} tasks wait in it", queue.figures.depth)
+    said.append(format_html(waits, number=queue.depth))
+    return format_html_join(" ", "{}.", ((sentence,) for sentence in said))
 
 
 def _about_failures(
@@ -396,7 +403,8 @@ def _about_failures(
     else:
         said = format_html("{} {}", said, format_html(_("There have been failures since {since}."), since=_time(since)))
     url = pages.failures or pages.tasks_with(**{StatusFilter.parameter_name: TaskStatus.FAILED.value})
-    return [Finding("bad", said, url, _("See the failures"))]
+    level = "bad" if total.failed >= MANY * total.ended else "late"
+    return [Finding(level, "failed", said, url, _("See the failures"))]
 
 
 def _failing_since(using: str, now: datetime, first: datetime) -> datetime | None:
@@ -426,10 +434,6 @@ def _plain(text: str) -> SafeString:
 
 def _name(name: str) -> SafeString:
     return format_html("<bdi>{}</bdi>", name)
-
-
-def _badge(status: str, text: str) -> SafeString:
-    return format_html('<span class="cairnq-status cairnq-{}">{}{}</span>', status, display.icon(status), text)
 
 
 # Charts

@@ -31,5 +31,6 @@ def cairnq_overview(context: RequestContext) -> dict[str, Any]:
         failures=urls.get(TaskAttempt),
         queues=urls.get(PausedQueue),
         workers=urls.get(WorkerProcess),
+        site=request.current_app,
     )
     return {"shown": True, **overview(task_database(), span, pages)}

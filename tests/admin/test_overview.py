@@ -139,12 +139,12 @@ def test_of_many_queues_in_trouble_the_worst_are_told(operator: Visitor, worker:
 
 def test_a_paused_queue_says_who_paused_it_and_is_not_behind(operator: Visitor, worker: Any) -> None:
     TaskFactory(queue="mail", run_at=after(-725))
-    PausedQueue.objects.create(queue="mail", paused_by="ada", until=None)
+    PausedQueue.objects.create(queue="mail", paused_by="ada", until=after(3_600))
 
     said = verdict(open_overview(operator))
 
     assert said.startswith("Work flows, except where it is paused The queue mail is paused since")
-    assert "by ada. 1 task waits in it." in said
+    assert re.search(r"by ada\. That ends at [\w ]*\d\d:\d\d\. 1 task waits in it\.", said)
 
 
 def test_failures_are_told_with_their_share_and_since_when(operator: Visitor, worker: Any) -> None:
@@ -154,6 +154,14 @@ def test_failures_are_told_with_their_share_and_since_when(operator: Visitor, wo
 
     assert verdict(answer).startswith("Work flows, but tasks fail 2 tasks have failed for good in the last hour, 5.0 %")
     assert "There have been failures since" in verdict(answer)
+
+
+def test_few_failures_are_told_in_another_tone(operator: Visitor, worker: Any) -> None:
+    work_was_done(started=300, succeeded=299, failed=1)
+    assert "cairnq-verdict-late" in open_overview(operator).html
+
+    work_was_done(started=9, failed=9)
+    assert "cairnq-verdict-bad" in open_overview(operator).html
 
 
 def test_failures_that_go_on_for_hours_are_told_from_their_beginning(operator: Visitor, worker: Any) -> None:
@@ -277,8 +285,8 @@ def test_who_may_only_view_sees_everything(log_in: Callable[..., Visitor], worke
 
 
 @pytest.mark.urls("tests.admin.urls")
-def test_another_admin_site_has_its_own_addresses(log_in: Callable[..., Visitor], client: Client) -> None:
-    log_in("view_task")
+def test_another_admin_site_has_its_own_addresses(log_in: Callable[..., Visitor], client: Client, worker: Any) -> None:
+    log_in("view_task", "view_workerprocess")
     visitor = Visitor(client, "back_office")
     TaskFactory(queue="mail")
 
@@ -286,6 +294,7 @@ def test_another_admin_site_has_its_own_addresses(log_in: Callable[..., Visitor]
 
     assert 'id="cairnq-overview"' in answer.html
     assert "/back-office/cairnq_django/task/?queue=mail" in answer.html
+    assert "/back-office/cairnq_django/workerprocess/host-1/change/" in answer.html.replace("_2D", "-")
     assert "/admin/" not in answer.html.replace("/static/admin/", "").replace("static/admin/", "")
 
 
