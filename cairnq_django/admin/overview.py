@@ -475,7 +475,7 @@ def _charts(span: Span, now: datetime, done: Mapping[datetime, Work]) -> list[Ch
                 Series(_("failed for good"), "bad", [each.failed for each in work]),
                 Series(_("queued again"), "again", [each.retried for each in work]),
             ],
-            summary=_("%(failed)s failed for good, %(retried)s failed and were queued again")
+            summary=_("%(failed)s failed for good, %(retried)s queued again")
             % {"failed": number(total.failed), "retried": number(total.retried)},
             spoken=_count,
             **words,
