@@ -85,6 +85,7 @@ class Loop:
         )
         self._sweeper = Sweeper(self._using, options.retention, worker_id=self.worker_id, report=self._report)
         self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
+        self._recovery_interval = min(options.lease / 3, MAX_RECOVERY_INTERVAL)
         self._next_recovery = 0.0
         self._is_blind = False  # whether the latest look failed
         self._drain_deadline: float | None = None  # None: not draining
@@ -192,7 +193,8 @@ class Loop:
             self._database_answers()
         if names and not seen.due:
             self._agenda.nothing_is_due()
-        if now >= self._next_recovery:
+        # Rather a little early than with a look of its own.
+        if now >= self._next_recovery - self._recovery_interval / 2:
             try:
                 self._tidy_up(seen, now)
             except Exception as error:
@@ -201,7 +203,7 @@ class Loop:
         return seen.due
 
     def _tidy_up(self, seen: Look, now: float) -> None:
-        self._next_recovery = now + min(self._options.lease / 3, MAX_RECOVERY_INTERVAL)
+        self._next_recovery = now + self._recovery_interval
         is_more = self._recover() if seen.orphaned else False
         is_more |= self._expire() if seen.too_late else False
         if is_more:
