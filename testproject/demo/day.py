@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -45,6 +45,56 @@ class Failing:
     error: Envelope
     attempts: int  # that fail
     is_final: bool = False
+
+
+def told(error: TaskError) -> Envelope:
+    return from_exception(error, max_depth=20)
+
+
+MAIL_BUSY = told(TaskError("The mail server is busy, try again later (421)", code="mail_server_busy"))
+DECLINED = told(
+    TaskError(
+        "The bank declined the card",
+        code="card_declined",
+        retryable=False,
+        details={"card_ending": "0002", "amount": "49.90"},
+    )
+)
+NO_ORDERS = Envelope(
+    type="ZeroDivisionError",
+    code="unexpected_exception",
+    message="division by zero",
+    retryable=True,
+    details={
+        "traceback": """\
+Traceback (most recent call last):
+  File "/srv/shop/testproject/shop/tasks.py", line 77, in average_basket
+    return float(sum(amounts) / len(amounts))
+                 ~~~~~~~~~~~~~^~~~~~~~~~~~~~
+ZeroDivisionError: division by zero
+"""
+    },
+)
+NO_ANSWER = Envelope(
+    type="ConnectionRefusedError",
+    code="unexpected_exception",
+    message="[Errno 111] Connection refused",
+    retryable=True,
+    details={
+        "traceback": """\
+Traceback (most recent call last):
+  File "/srv/shop/testproject/shop/tasks.py", line 91, in sync_stock
+    with socket.create_connection((warehouse.host, 4420), timeout=5) as line:
+         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/usr/lib/python3.13/socket.py", line 864, in create_connection
+    raise exceptions[0]
+  File "/usr/lib/python3.13/socket.py", line 849, in create_connection
+    sock.connect(sa)
+    ~~~~~~~~~~~~^^^^
+ConnectionRefusedError: [Errno 111] Connection refused
+"""
+    },
+)
 
 
 @dataclass
@@ -135,8 +185,10 @@ def make_up_a_day() -> None:
         for ago in moments(day, kind.per_hour):
             day.run(kind, ago)
     end_in_other_ways(day)
-    for kind, ago, progress, message in RUNNING:
-        day.start(BY_NAME[kind], timedelta(seconds=ago), progress=progress, message=message)
+    for name, seconds, failing in RECENT:
+        day.run(replace(BY_NAME[name], fails=lambda day, ago, failing=failing: failing), timedelta(seconds=seconds))
+    for name, seconds, progress, message in RUNNING:
+        day.start(BY_NAME[name], timedelta(seconds=seconds), progress=progress, message=message)
     wait(day)
     nightly(day)
     day.save()
@@ -168,9 +220,21 @@ RUNNING = (
 )
 
 
+# What has ended just now, so that the newest page of the list has something of everything.
+RECENT = (
+    # name, seconds ago, failing
+    ("send_receipt", 5, None),
+    ("charge_card", 11, Failing(DECLINED, 1, True)),
+    ("send_receipt", 13, None),
+    ("fetch_rates", 17, None),
+    ("resize_photos", 27, None),
+    ("sync_stock", 31, Failing(NO_ANSWER, 1)),
+)
+
+
 def wait(day: Day) -> None:
     """Tasks that are due, that wait for their next attempt, and that are for later."""
-    for ago in (21, 14, 8, 2):
+    for ago in (4, 2):
         day.add(BY_NAME["send_receipt"], timedelta(seconds=ago))
     day.add(BY_NAME["charge_card"], timedelta(seconds=1), priority=5)
     retried = day.add(BY_NAME["send_receipt"], timedelta(seconds=38), attempt=2, error=MAIL_BUSY)
@@ -198,56 +262,6 @@ def nightly(day: Day) -> None:
     for region in range(5):
         child = day.run(BY_NAME["sum_region"], timedelta(seconds=70 - region))
         child.parent_id, child.root_id = parent.pk, parent.pk
-
-
-def told(error: TaskError) -> Envelope:
-    return from_exception(error, max_depth=20)
-
-
-MAIL_BUSY = told(TaskError("The mail server is busy, try again later (421)", code="mail_server_busy"))
-DECLINED = told(
-    TaskError(
-        "The bank declined the card",
-        code="card_declined",
-        retryable=False,
-        details={"card_ending": "0002", "amount": "49.90"},
-    )
-)
-NO_ORDERS = Envelope(
-    type="ZeroDivisionError",
-    code="unexpected_exception",
-    message="division by zero",
-    retryable=True,
-    details={
-        "traceback": """\
-Traceback (most recent call last):
-  File "/srv/shop/testproject/shop/tasks.py", line 77, in average_basket
-    return float(sum(amounts) / len(amounts))
-                 ~~~~~~~~~~~~~^~~~~~~~~~~~~~
-ZeroDivisionError: division by zero
-"""
-    },
-)
-NO_ANSWER = Envelope(
-    type="ConnectionRefusedError",
-    code="unexpected_exception",
-    message="[Errno 111] Connection refused",
-    retryable=True,
-    details={
-        "traceback": """\
-Traceback (most recent call last):
-  File "/srv/shop/testproject/shop/tasks.py", line 91, in sync_stock
-    with socket.create_connection((warehouse.host, 4420), timeout=5) as line:
-         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  File "/usr/lib/python3.13/socket.py", line 864, in create_connection
-    raise exceptions[0]
-  File "/usr/lib/python3.13/socket.py", line 849, in create_connection
-    sock.connect(sa)
-    ~~~~~~~~~~~~^^^^
-ConnectionRefusedError: [Errno 111] Connection refused
-"""
-    },
-)
 
 
 def mail(day: Day, ago: timedelta) -> Failing | None:
