@@ -54,7 +54,7 @@ _FOCUSED = """
     element.blur();
     const plain = look();
     element.focus();
-    const name = (texts.find(Boolean) || "").trim();
+    const name = (texts.find(Boolean) || "").trim().replace(/\\s+/g, " ");
     return { tag: element.tagName, name, visible: inView && focused !== plain };
 }
 """
