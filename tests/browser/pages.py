@@ -19,20 +19,16 @@ YES = "Yes, I\u2019m sure"  # what a question's button says
 
 TAB_STOPS = 200  # more than any page of the tests has
 
-# Elements that scroll sideways although they do not hold code, and what sticks out where that is the page itself.
+# Elements that scroll sideways although they do not hold code, and what is too wide where that is the page itself.
 _TOO_WIDE = """
 () => {
-    const all = [...document.querySelectorAll("*")];
-    const name = (each) => `${each.tagName}#${each.id}.${each.className} "${each.textContent.trim().slice(0, 30)}"`;
+    const name = (each) => `${each.tagName}#${each.id}.${each.className}: ${each.textContent.trim().slice(0, 30)}`;
     const scrolls = (each) => /auto|scroll/.test(getComputedStyle(each).overflowX) && each.tagName !== "PRE";
-    const sticksOut = (each) => {
-        const { left, right } = each.getBoundingClientRect();
-        return !each.children.length && (left < -1 || right > document.documentElement.clientWidth + 1);
-    };
-    const wide = all.filter((each) => each.scrollWidth > each.clientWidth);
+    const wide = [...document.querySelectorAll("*")].filter((each) => each.scrollWidth > each.clientWidth);
+    const innermost = (each) => !wide.some((other) => other !== each && each.contains(other));
     return [
         ...wide.filter(scrolls).map(name),
-        ...(wide.includes(document.documentElement) ? ["the page", ...all.filter(sticksOut).map(name)] : []),
+        ...(wide.includes(document.documentElement) ? ["the page", ...wide.filter(innermost).map(name)] : []),
     ];
 }
 """
