@@ -19,17 +19,18 @@ YES = "Yes, I\u2019m sure"  # what a question's button says
 
 TAB_STOPS = 200  # more than any page of the tests has
 
-# Elements that scroll sideways although they hold neither code nor a table, the page itself among them.
+# Elements that scroll sideways although they do not hold code, and what is too wide where that is the page itself.
 _TOO_WIDE = """
-() => [...document.querySelectorAll("*")].filter((each) => {
-    if (each.scrollWidth <= each.clientWidth) {
-        return false;
-    }
-    if (each === document.documentElement) {
-        return true;
-    }
-    return /auto|scroll/.test(getComputedStyle(each).overflowX) && each.tagName !== "PRE";
-}).map((each) => `${each.tagName} ${each.id} ${each.className}: ${each.scrollWidth} > ${each.clientWidth}`)
+() => {
+    const name = (each) => `${each.tagName}#${each.id}.${each.className}: ${each.textContent.trim().slice(0, 30)}`;
+    const scrolls = (each) => /auto|scroll/.test(getComputedStyle(each).overflowX) && each.tagName !== "PRE";
+    const wide = [...document.querySelectorAll("*")].filter((each) => each.scrollWidth > each.clientWidth);
+    const innermost = (each) => !wide.some((other) => other !== each && each.contains(other));
+    return [
+        ...wide.filter(scrolls).map(name),
+        ...(wide.includes(document.documentElement) ? ["the page", ...wide.filter(innermost).map(name)] : []),
+    ];
+}
 """
 
 # What has the focus, and whether that can be seen: without it, the element looks otherwise.
@@ -50,6 +51,10 @@ _FOCUSED = """
     };
     const place = element.getBoundingClientRect();
     const inView = place.bottom > 0 && place.top < innerHeight && place.right > 0 && place.left < innerWidth;
+    if (element === window.lastStop) {
+        return { tag: element.tagName, name: "", visible: true }; // another part of the same
+    }
+    window.lastStop = element;
     const focused = look();
     element.blur();
     const plain = look();
@@ -78,7 +83,7 @@ def page_url(task: Task) -> str:
 
 
 def too_wide(page: Page) -> list[str]:
-    """The elements of the page that have to be scrolled sideways."""
+    """What of the page has to be scrolled sideways."""
     found: list[str] = page.evaluate(_TOO_WIDE)
     return found
 
