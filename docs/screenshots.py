@@ -35,6 +35,10 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
+def overview(page: Page) -> None:
+    page.goto("/admin/cairnq_django/")
+
+
 def tasks(page: Page) -> None:
     page.goto("/admin/cairnq_django/task/")
 
@@ -54,11 +58,15 @@ def cancel(page: Page) -> None:
 
 
 PAGES: dict[str, Callable[[Page], None]] = {
+    "overview": overview,
     "tasks": tasks,
     "failed-task": failed_task,
     "running-task": running_task,
     "cancel": cancel,
 }
+
+#: Pages whose lower half says as much as the upper one.
+WHOLE = {"overview"}
 
 
 def main() -> None:
@@ -75,7 +83,8 @@ def main() -> None:
             for name in options.pages or PAGES:
                 PAGES[name](page)
                 page.evaluate("document.activeElement.blur()")
-                page.screenshot(path=options.into / f"{name}-{look}.png", animations="disabled")
+                path = options.into / f"{name}-{look}.png"
+                page.screenshot(path=path, animations="disabled", full_page=name in WHOLE)
             context.close()
 
 
