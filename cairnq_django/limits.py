@@ -9,6 +9,7 @@ WORKER_ID_LENGTH = 200
 HOST_LENGTH = 255
 VERSION_LENGTH = 50
 CORRELATION_ID_LENGTH = 200
+USER_LENGTH = 200  # of who paused a queue
 MESSAGE_LENGTH = 2_000  # of a progress message; a longer one is cut
 
 MIN_PRIORITY = -32_768

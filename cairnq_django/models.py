@@ -1,4 +1,4 @@
-"""The rows of the queue: tasks, keys that point to them, attempts that did not succeed, workers and their duties."""
+"""The rows of the queue: tasks, their keys and failed attempts, queues that are paused, workers and their duties."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from .limits import (
     KEY_LENGTH,
     NAME_LENGTH,
     QUEUE_LENGTH,
+    USER_LENGTH,
     VERSION_LENGTH,
     WORKER_ID_LENGTH,
 )
-from .querysets import TaskQuerySet, WorkerQuerySet
+from .querysets import PausedQueueQuerySet, TaskQuerySet, WorkerQuerySet
 from .serialization import StrictJSONEncoder
 from .statuses import TERMINAL, AttemptOutcome, TaskStatus
 
@@ -296,3 +297,29 @@ class WorkerProcess(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
+
+
+class PausedQueue(models.Model):
+    """A queue that takes submits and gives out nothing, until it is resumed or its time has come. No row: not paused.
+
+    Read it freely; it is written by `pause_queue()` and `resume_queue()` alone.
+    """
+
+    queue = ExactCharField(_("queue"), max_length=QUEUE_LENGTH, primary_key=True)
+    paused_at = models.DateTimeField(_("paused since"), db_default=Now())
+    paused_by = models.CharField(_("paused by"), max_length=USER_LENGTH, default="", blank=True)
+    until = models.DateTimeField(_("until"), null=True, blank=True)  # null: until it is resumed
+
+    objects = PausedQueueQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+        default_permissions = ("view",)
+        permissions = [
+            ("pause_queue", _("Can pause queues")),
+            ("resume_queue", _("Can resume queues")),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.queue)

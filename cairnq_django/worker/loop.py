@@ -22,7 +22,7 @@ from ..registry import Registry, TaskDef
 from ..serialization import clean_text
 from ..signals import worker_error
 from ..store import claim as claims
-from ..store import maintenance, settle
+from ..store import maintenance, pauses, settle
 from ..store import stats as read_model
 from ..store.claim import Claim
 from ..store.engine import has_one_write_lock, json_depth, task_database
@@ -227,6 +227,8 @@ class Loop:
         self._next_recovery = now + min(self._options.lease / 3, MAX_RECOVERY_INTERVAL)
         is_more = self._recover() if seen.orphaned else False
         is_more |= self._expire() if seen.too_late else False
+        if seen.pauses_over:
+            self._end_pauses()
         if is_more:
             # A batch a turn, so that claims get theirs in between.
             self._next_recovery = now
@@ -246,6 +248,14 @@ class Loop:
         expired = maintenance.expire(self._using)
         self._announce_ended(expired)
         return len(expired) == maintenance.EXPIRE_BATCH
+
+    def _end_pauses(self) -> None:
+        queues = pauses.end_those_over(self._using)
+        if queues:
+            logger.info("Not paused any more, since their time has come: %s", ", ".join(queues))
+            # Who has found nothing in them may be about to sleep for long.
+            self._announce_queued(queues)
+            self._inbox.woken = True
 
     def _draw(self, plan: Plan, *, is_seen: bool) -> list[Claim]:
         began = time.monotonic()
