@@ -49,6 +49,11 @@ def _has_token(request: HttpRequest) -> bool:
 def _is_staff(request: HttpRequest) -> bool:
     try:
         user = getattr(request, "user", None)
-        return user is not None and user.is_active and user.is_staff and user.has_perm("cairnq_django.view_task")
+        return (
+            user is not None
+            and user.is_active
+            and getattr(user, "is_staff", False)
+            and user.has_perm("cairnq_django.view_task")
+        )
     except (DatabaseError, InterfaceError):
         return False  # who it is cannot be found out
