@@ -271,32 +271,6 @@ class Duty(models.Model):
         return str(self.name)
 
 
-class PausedQueue(models.Model):
-    """A queue that takes submits and gives out nothing, until it is resumed or its time has come. No row: not paused.
-
-    Read it freely; it is written by `pause_queue()` and `resume_queue()` alone.
-    """
-
-    queue = ExactCharField(_("queue"), max_length=QUEUE_LENGTH, primary_key=True)
-    paused_at = models.DateTimeField(_("paused since"), db_default=Now())
-    paused_by = models.CharField(_("paused by"), max_length=USER_LENGTH, default="", blank=True)
-    until = models.DateTimeField(_("until"), null=True, blank=True)  # null: until it is resumed
-
-    objects = PausedQueueQuerySet.as_manager()
-
-    class Meta:
-        verbose_name = _("queue")
-        verbose_name_plural = _("queues")
-        default_permissions = ("view",)
-        permissions = [
-            ("pause_queue", _("Can pause queues")),
-            ("resume_queue", _("Can resume queues")),
-        ]
-
-    def __str__(self) -> str:
-        return str(self.queue)
-
-
 class WorkerProcess(models.Model):
     """A running worker, as it says of itself from time to time. To be looked at: nothing depends on it."""
 
@@ -323,6 +297,32 @@ class WorkerProcess(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
+
+
+class PausedQueue(models.Model):
+    """A queue that takes submits and gives out nothing, until it is resumed or its time has come. No row: not paused.
+
+    Read it freely; it is written by `pause_queue()` and `resume_queue()` alone.
+    """
+
+    queue = ExactCharField(_("queue"), max_length=QUEUE_LENGTH, primary_key=True)
+    paused_at = models.DateTimeField(_("paused since"), db_default=Now())
+    paused_by = models.CharField(_("paused by"), max_length=USER_LENGTH, default="", blank=True)
+    until = models.DateTimeField(_("until"), null=True, blank=True)  # null: until it is resumed
+
+    objects = PausedQueueQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+        default_permissions = ("view",)
+        permissions = [
+            ("pause_queue", _("Can pause queues")),
+            ("resume_queue", _("Can resume queues")),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.queue)
 
 
 class Activity(models.Model):

@@ -13,7 +13,7 @@ from .expressions import Among, Slot
 from .statuses import LIVE, TERMINAL, TaskStatus
 
 if TYPE_CHECKING:
-    from .models import PausedQueue, Task, WorkerProcess  # noqa: F401 - named in the bases of querysets
+    from .models import PausedQueue, Task, WorkerProcess  # noqa: F401 - named in the bases of their querysets
 
 #: Seconds after which a worker that says nothing more is taken for dead. It speaks three times as often.
 WORKER_SILENCE: Final = 90.0
@@ -87,21 +87,6 @@ class TaskQuerySet(models.QuerySet["Task"]):
         def order_by(self, *field_names: Any) -> TaskQuerySet: ...
 
 
-class PausedQueueQuerySet(models.QuerySet["PausedQueue"]):
-    def in_force(self) -> PausedQueueQuerySet:
-        """Those that are paused now."""
-        return self.filter(models.Q(until__isnull=True) | models.Q(until__gt=Now()))
-
-    def over(self) -> PausedQueueQuerySet:
-        """Those whose time has come: they count as not paused, and are about to be deleted."""
-        return self.filter(until__lte=Now())
-
-    if TYPE_CHECKING:
-
-        def filter(self, *args: Any, **kwargs: Any) -> PausedQueueQuerySet: ...
-        def order_by(self, *field_names: Any) -> PausedQueueQuerySet: ...
-
-
 class WorkerQuerySet(models.QuerySet["WorkerProcess"]):
     def heard_of(self) -> WorkerQuerySet:
         """Those that said lately that they run."""
@@ -118,3 +103,18 @@ class WorkerQuerySet(models.QuerySet["WorkerProcess"]):
 
         def filter(self, *args: Any, **kwargs: Any) -> WorkerQuerySet: ...
         def annotate(self, *args: Any, **kwargs: Any) -> WorkerQuerySet: ...
+
+
+class PausedQueueQuerySet(models.QuerySet["PausedQueue"]):
+    def in_force(self) -> PausedQueueQuerySet:
+        """Those that are paused now."""
+        return self.filter(models.Q(until__isnull=True) | models.Q(until__gt=Now()))
+
+    def over(self) -> PausedQueueQuerySet:
+        """Those whose time has come: they count as not paused, and are about to be deleted."""
+        return self.filter(until__lte=Now())
+
+    if TYPE_CHECKING:
+
+        def filter(self, *args: Any, **kwargs: Any) -> PausedQueueQuerySet: ...
+        def order_by(self, *field_names: Any) -> PausedQueueQuerySet: ...

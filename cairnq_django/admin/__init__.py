@@ -1,9 +1,9 @@
-"""The queue in Django's admin: see what becomes of tasks, cancel and retry them; pause queues; see who works."""
+"""The queue in Django's admin: see what became of each task, cancel or retry it; pause queues; see who works."""
 
 from __future__ import annotations
 
 from .queue import QueueAdmin
 from .task import TaskAdmin
-from .worker import WorkerProcessAdmin
+from .worker import WorkerAdmin
 
-__all__ = ["QueueAdmin", "TaskAdmin", "WorkerProcessAdmin"]
+__all__ = ["QueueAdmin", "TaskAdmin", "WorkerAdmin"]

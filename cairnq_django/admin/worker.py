@@ -42,7 +42,7 @@ _TEMPLATES = "admin/cairnq_django/workerprocess"
 
 
 @admin.register(WorkerProcess)
-class WorkerProcessAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class WorkerAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Read-only: workers say of themselves what they do."""
 
     list_display = ("worker", "state", "serves", "calls", "started", "seen")

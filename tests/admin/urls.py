@@ -5,19 +5,19 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import path
 
-from cairnq_django.admin import QueueAdmin, TaskAdmin, WorkerProcessAdmin
+from cairnq_django.admin import QueueAdmin, TaskAdmin, WorkerAdmin
 from cairnq_django.models import PausedQueue, Task, WorkerProcess
 
 back_office = admin.AdminSite("back_office")
 back_office.register(Task, TaskAdmin)
 back_office.register(PausedQueue, QueueAdmin)
-back_office.register(WorkerProcess, WorkerProcessAdmin)
+back_office.register(WorkerProcess, WorkerAdmin)
 
 tasks_only = admin.AdminSite("tasks_only")
 tasks_only.register(Task, TaskAdmin)
 
 workers_only = admin.AdminSite("workers_only")
-workers_only.register(WorkerProcess, WorkerProcessAdmin)
+workers_only.register(WorkerProcess, WorkerAdmin)
 
 urlpatterns = [
     path("admin/", admin.site.urls),
