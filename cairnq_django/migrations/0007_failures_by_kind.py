@@ -31,7 +31,7 @@ def _said(field: str) -> Coalesce:
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("cairnq_django", "0004_task_permissions"),
+        ("cairnq_django", "0006_paused_queues"),
     ]
 
     operations = [
