@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from django.utils import formats
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
@@ -23,18 +23,18 @@ def sparkline(counts: Sequence[int], span: Span) -> SafeString:
     """A bar for each of the counts, which divide the span evenly, the latest at the right."""
     most = max(counts)
     bars = [
-        (_STEP * index, _HEIGHT - height, _BAR, height)
+        f"M{_STEP * index} {_HEIGHT}v-{height}h{_BAR}v{height}z"
         for index, count in enumerate(counts)
         if count and (height := max(_LEAST, round(_HEIGHT * count / most)))
     ]
     return format_html(
         '<svg class="cairnq-sparkline" viewBox="0 0 {0} {1}" width="{0}" height="{1}" role="img" focusable="false">'
-        '<title>{2}</title><path d="M0 {3}H{0}"/>{4}</svg>',
+        '<title>{2}</title><path class="cairnq-axis" d="M0 {3}H{0}"/><path d="{4}"/></svg>',
         _STEP * len(counts) - (_STEP - _BAR),
         _HEIGHT,
         _in_words(counts, span),
         _HEIGHT - 0.5,
-        format_html_join("", '<rect x="{}" y="{}" width="{}" height="{}"/>', bars),
+        "".join(bars),
     )
 
 
