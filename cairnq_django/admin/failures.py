@@ -10,7 +10,7 @@ from django.contrib.admin.exceptions import NotRegistered
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db.models import Count, Max, QuerySet
+from django.db.models import Count, Max, Min, QuerySet
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -174,11 +174,15 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return self._act(request, attempts, kind, span)
         newest = attempts.defer("error").annotate(**heads("error")).order_by("-ended_at", "-pk").first()
         now = failures.statuses(using, attempts) if newest else {}
+        summed = attempts.aggregate(number=Count("pk"), first=Min("ended_at"))
         context = {
             "title": _("%(error)s in %(name)s") % {"error": short_error(kind), "name": kind.name},
             "kind": kind,
             "failure": display.failure(parse_head(newest, "error")) if newest else None,
             "newest": newest and display.moment_and_distance(newest.ended_at),
+            "attempts": summed["number"],
+            "shown_attempts": _number(summed["number"]),
+            "first": _ago(summed["first"]) if newest else None,
             "total": sum(now.values()),
             "shown_total": _number(sum(now.values())),
             "now": [(display.badge(status), _number(now[status])) for status in TaskStatus if status in now],

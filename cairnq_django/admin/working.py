@@ -20,7 +20,7 @@ from ..models import Task
 from . import jobs
 from .answering import Answering
 from .outcomes import GONE, told
-from .wording import ENDINGS, WORDING
+from .wording import WORDING
 
 #: The form field that says how far the job was when the page was made.
 DONE: Final = "done"
@@ -61,7 +61,6 @@ class Working(Answering):
             "title": WORDING[job.action].on_list,
             "job": job,
             "may_go_on": job.action in self.get_actions(request),
-            "takes_back": job.action in ENDINGS,
             "done_field": DONE,
             "back": self._back(job),
             "opts": self.opts,

@@ -208,6 +208,7 @@ def test_a_group_shows_its_tasks_as_they_are_now_and_the_latest_error(operator: 
     assert [each["task"] for each in answer.response.context["page"].tasks] == [succeeded, waiting]
     assert [each["times"] for each in answer.response.context["page"].tasks] == [1, 2]
     assert "2 tasks failed in this way in the last day" in answer.html
+    assert re.search(r"3 failed attempts, the first <time [^>]*>\d+ s ago", answer.html)
     assert "The bank is closed" in answer.html
     assert "Traceback: line 7" in answer.html
     for task in (succeeded, waiting):
