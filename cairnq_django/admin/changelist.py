@@ -313,7 +313,7 @@ class ErrorCodeFilter(_SeenFilter):
 
     def offered(self, model_admin: Any, request: HttpRequest) -> Iterable[Any]:
         newest = TaskAttempt.objects.using(model_admin.get_queryset(request).db).order_by("-pk")
-        return newest.annotate(code=self._CODE).values_list("code", flat=True)[:NEWEST]
+        return filter(None, newest.values_list("error_code", flat=True)[:NEWEST])
 
     def rows(self) -> int:
         return LOOKED_AT_ERRORS
