@@ -31,7 +31,7 @@ from .wording import WORDING
 from .work import WORK
 
 CHUNK: Final = 2_000  # tasks that one request works on, at most
-BUDGET: Final = 0.8  # seconds after which a request begins no further batch
+BUDGET: Final = 0.8  # seconds after which a request begins no further batch than its first
 COUNTED: Final = 1_000_000  # tasks; there may be more
 
 _KEPT: Final = 5  # jobs of a session, the latest
@@ -109,6 +109,7 @@ class Place:
 
     model_admin: Any  # of tasks
     request: HttpRequest
+    began: float = field(default_factory=time.monotonic)
 
     @property
     def using(self) -> str:
@@ -127,6 +128,7 @@ class Job:
     action: str
     source: Listed | Failing
     began: datetime
+    back: str  # the address that it began at
     total: int = 0  # as far as `COUNTED`
     done: int = 0
     last: UUID | None = None  # done up to this one
@@ -140,7 +142,7 @@ class Job:
     def work(self, place: Place) -> Tally:
         """Do a chunk, and return what it did."""
         work = WORK[self.action]
-        until = time.monotonic() + BUDGET
+        until = place.began + BUDGET
         did = Tally()
         found = self.source.after(self, place, CHUNK)
         done = 0
@@ -208,7 +210,7 @@ def begin_with_failures(place: Place, action: str, kind: FailureKind, since: dat
 
 
 def _begin(place: Place, action: str, source: Listed | Failing, now: datetime) -> Job:
-    job = Job(uuid4().hex, action, source, now)
+    job = Job(uuid4().hex, action, source, now, place.request.get_full_path())
     job.total = source.count(job, place)
     return job
 
@@ -220,6 +222,7 @@ def keep(request: HttpRequest, job: Job) -> None:
         "form": job.source.form,
         "source": vars(job.source),
         "began": job.began.isoformat(),
+        "back": job.back,
         "total": job.total,
         "done": job.done,
         "last": str(job.last) if job.last else None,
@@ -241,6 +244,7 @@ def kept(request: HttpRequest, key: str) -> Job | None:
         action=state["action"],
         source=_SOURCES[state["form"]](**state["source"]),
         began=datetime.fromisoformat(state["began"]),
+        back=state["back"],
         total=state["total"],
         done=state["done"],
         last=UUID(state["last"]) if state["last"] else None,

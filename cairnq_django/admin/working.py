@@ -9,9 +9,8 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
-from django.urls import path, reverse
+from django.urls import path
 from django.utils.decorators import method_decorator
-from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods
@@ -19,7 +18,7 @@ from django.views.decorators.http import require_http_methods
 from ..models import Task
 from . import jobs
 from .answering import Answering
-from .outcomes import GONE, told
+from .outcomes import told
 from .wording import WORDING
 
 #: The form field that says how far the job was when the page was made.
@@ -35,11 +34,13 @@ class Working(Answering):
 
     def begin_on_list(self, request: HttpRequest, action: str, tasks: QuerySet[Task]) -> HttpResponse:
         """Begin to do `action`, which the user may do, to all tasks of the list as it is filtered."""
-        return self._begin(request, jobs.begin_with_list(jobs.Place(self, request), action, tasks))
+        place = jobs.Place(self, request)
+        return self._begin(place, jobs.begin_with_list(place, action, tasks))
 
     def begin_on_failures(self, request: HttpRequest, action: str, kind: Any, since: Any) -> HttpResponse:
         """Begin to do `action`, which the user may do, to the tasks that have failed in this way since then."""
-        return self._begin(request, jobs.begin_with_failures(jobs.Place(self, request), action, kind, since))
+        place = jobs.Place(self, request)
+        return self._begin(place, jobs.begin_with_failures(place, action, kind, since))
 
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
     def job_view(self, request: HttpRequest, key: str) -> HttpResponse:
@@ -54,7 +55,7 @@ class Working(Answering):
             if job.action not in self.get_actions(request):
                 raise PermissionDenied
             if not job.finished and request.POST.get(DONE) == str(job.done):
-                self._work(request, job)
+                self._work(jobs.Place(self, request), job)
             return HttpResponseRedirect(request.path)
         context = {
             **self.admin_site.each_context(request),
@@ -62,34 +63,26 @@ class Working(Answering):
             "job": job,
             "may_go_on": job.action in self.get_actions(request),
             "done_field": DONE,
-            "back": self._back(job),
             "opts": self.opts,
             "media": self.media,
         }
         request.current_app = self.admin_site.name
         return TemplateResponse(request, "admin/cairnq_django/task/job.html", context)
 
-    def _begin(self, request: HttpRequest, job: jobs.Job | None) -> HttpResponse:
+    def _begin(self, place: jobs.Place, job: jobs.Job | None) -> HttpResponse:
         if job is None:
-            self.message_user(request, told(GONE, "", 1), GONE.level)
-            return HttpResponseRedirect(request.get_full_path())
-        self._work(request, job)
+            self.message_user(place.request, _("None of the tasks is there any more."), messages.WARNING)
+            return HttpResponseRedirect(place.request.get_full_path())
+        self._work(place, job)
         return HttpResponseRedirect(self.url("job", job.key))
 
-    def _work(self, request: HttpRequest, job: jobs.Job) -> None:
-        did = job.work(jobs.Place(self, request))
-        jobs.keep(request, job)
+    def _work(self, place: jobs.Place, job: jobs.Job) -> None:
+        did = job.work(place)
+        jobs.keep(place.request, job)
         changes = {outcome: count for outcome, count in did.items() if outcome[0].logged is not None}
         if changes:
             lines = [told(kind, reason, count) for (kind, reason), count in changes.items()]
-            self.log_change(request, _Many(sum(changes.values()), job), " ".join([*lines, job.named]))
-
-    def _back(self, job: jobs.Job) -> str:
-        source = job.source
-        if isinstance(source, jobs.Listed):
-            return self.url("changelist") + (f"?{source.query}" if source.query else "")
-        group = reverse(f"admin:{self.opts.app_label}_taskattempt_group", current_app=self.admin_site.name)
-        return f"{group}?{urlencode({'name': source.name, 'code': source.code, 'type': source.type})}"
+            self.log_change(place.request, _Many(sum(changes.values()), job), " ".join([*lines, job.named]))
 
 
 class _Many:

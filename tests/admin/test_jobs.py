@@ -321,7 +321,7 @@ def test_a_list_that_has_emptied_says_so(operator: Visitor) -> None:
 
     page = begin(operator, "cancel_tasks", queue="nowhere")
 
-    assert page.messages == {("warning", "1 task does not exist any more.")}
+    assert page.messages == {("warning", "None of the tasks is there any more.")}
 
 
 def test_the_question_counts_all_there_are(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,14 +52,14 @@
         let pause = 0;
         try {
             const answer = await fetch(window.location.pathname, { method: "POST", body: new FormData(form()) });
+            if (answer.status >= 500) {
+                throw new Error(answer.statusText);
+            }
             const page = new DOMParser().parseFromString(await answer.text(), "text/html");
             const fresh = page.getElementById("cairnq-job");
-            if (answer.ok && !fresh) {
+            if (!fresh) {
                 window.location.reload(); // to the login, or to what is said of it
                 return;
-            }
-            if (!answer.ok) {
-                throw new Error(answer.statusText);
             }
             show(fresh);
         } catch {
