@@ -83,6 +83,12 @@ class Shown:
         return short_error(self.group.kind)
 
     @property
+    def type(self) -> str:
+        """The exception, unless `error` is just that."""
+        kind = self.group.kind
+        return "" if kind.type == self.error else kind.type
+
+    @property
     def attempts(self) -> str:
         return _number(self.group.attempts)
 
@@ -243,6 +249,7 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         page.tasks = [
             {
                 "task": task,
+                "end_of_id": str(task.pk)[-8:],
                 "url": self._task_url(task),
                 "state": display.status_and_progress(task),
                 "last": _ago(row["last"]),
