@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from django.test import Client
+    from pytest_django.fixtures import SettingsWrapper
 
 pytestmark = pytest.mark.django_db
 
@@ -426,3 +427,16 @@ def test_getting_a_page_changes_nothing(operator: Visitor) -> None:
 
     assert statuses(task) == ["queued"]
     assert operator.client.post(list_url(operator), {}).status_code == 405
+
+
+@pytest.mark.django_db(databases=["default", "dedicated"])
+def test_tasks_may_live_on_another_database(operator: Visitor, settings: SettingsWrapper) -> None:
+    settings.DATABASE_ROUTERS = ["tests.admin.test_any_row.DedicatedRouter"]
+    task = declined().task
+    assert Task.objects.using("default").count() == 0
+
+    assert groups(open_list(operator)) == [("charge", "card_declined", 1, 0)]
+    assert open_group(operator).response.context["total"] == 1
+    assert act(operator, "cancel_tasks", **{CONFIRMED: "yes"}).told == {"1 task was canceled."}
+    assert Task.objects.using("dedicated").get(pk=task.pk).canceled
+    assert LogEntry.objects.using("default").count() == 1
