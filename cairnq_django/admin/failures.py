@@ -180,6 +180,7 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return self._act(request, attempts, kind, span)
         newest = attempts.defer("error").annotate(**heads("error")).order_by("-ended_at", "-pk").first()
         now = failures.statuses(using, attempts) if newest else {}
+        statuses = [status for status in TaskStatus if status in now]
         summed = attempts.aggregate(number=Count("pk"), first=Min("ended_at"))
         context = {
             "title": _("%(error)s in %(name)s") % {"error": short_error(kind), "name": kind.name},
@@ -191,7 +192,7 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "first": _ago(summed["first"]) if newest else None,
             "total": sum(now.values()),
             "shown_total": _number(sum(now.values())),
-            "now": [(display.badge(status), _number(now[status])) for status in TaskStatus if status in now],
+            "now": [(display.badge(status, str(status.label)), _number(now[status])) for status in statuses],
             "buttons": self._buttons(request, now),
             "page": self._tasks(using, attempts, sum(now.values()), request.GET.get("p", "1")),
             "query": _query(kind, within),
