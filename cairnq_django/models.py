@@ -15,6 +15,7 @@ from .columns import ExactCharField, PartialIndex
 from .ids import new_task_id
 from .limits import (
     CORRELATION_ID_LENGTH,
+    ERROR_KIND_LENGTH,
     HOST_LENGTH,
     KEY_LENGTH,
     NAME_LENGTH,
@@ -238,16 +239,25 @@ class TaskAttempt(models.Model):
     ended_at = models.DateTimeField(_("ended"), db_default=Now())
     outcome = models.CharField(_("outcome"), max_length=10, choices=AttemptOutcome)
     error = models.JSONField(_("error"), encoder=StrictJSONEncoder)
+    # What failures are grouped by, beside the error and the task's row, from which a great many cannot be read at once.
+    # The database's own default lets a worker of an earlier version write its rows during an upgrade.
+    name = ExactCharField(_("name"), max_length=NAME_LENGTH, db_default="")
+    queue = ExactCharField(_("queue"), max_length=QUEUE_LENGTH, db_default="")
+    error_code = ExactCharField(_("error code"), max_length=ERROR_KIND_LENGTH, db_default="")
+    error_type = ExactCharField(_("error type"), max_length=ERROR_KIND_LENGTH, db_default="")
 
     class Meta:
-        verbose_name = _("attempt")
-        verbose_name_plural = _("attempts")
+        verbose_name = _("failure")
+        verbose_name_plural = _("failures")
         default_permissions = ()
         constraints = [
             models.CheckConstraint(name="cairnq_attempt_outcome", condition=Q(outcome__in=AttemptOutcome.values)),
             models.CheckConstraint(name="cairnq_attempt_number", condition=Q(number__gte=1)),
         ]
-        indexes = [models.Index(name="cairnq_attempt_task", fields=["task", "number"])]
+        indexes = [
+            models.Index(name="cairnq_attempt_task", fields=["task", "number"]),
+            models.Index(name="cairnq_attempt_ended", fields=["ended_at"]),
+        ]
         ordering = ["number", "id"]
 
     def __str__(self) -> str:

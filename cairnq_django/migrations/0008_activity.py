@@ -7,7 +7,7 @@ import cairnq_django.columns
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("cairnq_django", "0006_paused_queues"),
+        ("cairnq_django", "0007_failures_by_kind"),
     ]
 
     operations = [

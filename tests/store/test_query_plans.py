@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from cairnq_django.clock import Now, after
 from cairnq_django.models import Activity, Task, TaskAttempt, TaskKey
 from cairnq_django.statuses import TERMINAL, AttemptOutcome, TaskStatus
-from cairnq_django.store import activity, control, maintenance, settle, stats
+from cairnq_django.store import activity, control, failures, maintenance, settle, stats
 from cairnq_django.store.claim import Draw, claim, claim_at_once
 from cairnq_django.store.lanes import ahead, lanes_of
 from cairnq_django.store.look import look
@@ -331,6 +331,13 @@ def test_the_oldest_children_are_found_by_the_index(family: list[Task]) -> None:
     (select,) = plans(lambda: list(Task.objects.children_of(family[1]).order_by("created_at", "pk")[:20]))
     assert select.uses("cairnq_task_family"), select
     assert not select.reads_a_whole_table, select
+
+
+def test_how_far_a_look_at_failures_reaches_is_read_from_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "LOOKED_AT", 100)
+    for select in plans(lambda: failures.recent(DB, 3_600)):
+        assert select.uses("cairnq_attempt_ended"), select
+        assert not select.sorts, select
 
 
 def test_a_task_s_attempts_are_found_by_their_index() -> None:
