@@ -154,6 +154,7 @@ def test_failures_are_told_with_their_share_and_since_when(operator: Visitor, wo
 
     assert verdict(answer).startswith("Work flows, but tasks fail 2 tasks have failed for good in the last hour, 5.0 %")
     assert "There have been failures since" in verdict(answer)
+    assert re.search(r'href="[^"]*/taskattempt/">See the failures', answer.html)
 
 
 def test_few_failures_are_told_in_another_tone(operator: Visitor, worker: Any) -> None:
