@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from .engine import filled, in_transaction
 
 
 class Paused(NamedTuple):
-    """The queue as it is paused now, and whether that was changed."""
+    """How the queue is paused, or was until now, and whether that was changed."""
 
     pause: PausedQueue
     changed: bool
@@ -46,14 +47,19 @@ def pause(using: str, queue: str, *, until: Any, by: str, anew: bool) -> Paused 
         return None
 
 
-def resume(using: str, queue: str) -> bool:
-    """Let a queue give out tasks again; return whether it was paused."""
+def resume(using: str, queue: str, *, since: datetime | None = None) -> Paused | None:
+    """Let a queue give out tasks again; None if it was not paused.
+
+    With `since`, only if it is paused since then: a later pause is left as it is.
+    """
     row = PausedQueue.objects.using(using).filter(pk=queue)
 
-    def work() -> bool:
-        was_paused = bool(row.in_force()._raw_delete(using))
+    def work() -> Paused | None:
+        found = row.in_force().select_for_update().first()
+        if found is not None and since is not None and found.paused_at != since:
+            return Paused(found, False)
         row._raw_delete(using)
-        return was_paused
+        return None if found is None else Paused(found, True)
 
     return in_transaction(using, work)
 
