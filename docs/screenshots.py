@@ -1,7 +1,7 @@
 """Takes the pictures in `docs/images/`, in light colours, in dark ones and on a phone: `python -m docs.screenshots`.
 
-They show the worked example in `testproject/` after a made-up day, on a database that is thrown away. It takes the extras
-`dev` and `docs`, Chromium, and a font: Debian's `fonts-noto-core`.
+They show the worked example in `testproject/` after a made-up day, on a database that is thrown away. It takes the
+extras `dev` and `docs`, Chromium, and a font: Debian's `fonts-noto-core`.
 """
 
 from __future__ import annotations
