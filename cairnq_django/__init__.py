@@ -38,8 +38,16 @@ _ROOMS = {
         "aqueue_depth",
         "apurge",
     ),
+    "queues": (
+        "pause_queue",
+        "resume_queue",
+        "paused_queues",
+        "apause_queue",
+        "aresume_queue",
+        "apaused_queues",
+    ),
     "waiting": ("wait", "wait_by_key", "call", "await_", "await_by_key", "acall"),
-    "models": ("Task",),
+    "models": ("Task", "PausedQueue"),
     "statuses": ("TaskStatus",),
     "worker.context": ("TaskContext", "AsyncTaskContext"),
     "worker.worker": ("Worker",),
@@ -103,7 +111,14 @@ if TYPE_CHECKING:
     from .errors import TaskError as TaskError
     from .errors import TaskFailed as TaskFailed
     from .errors import TaskTimeout as TaskTimeout
+    from .models import PausedQueue as PausedQueue
     from .models import Task as Task
+    from .queues import apause_queue as apause_queue
+    from .queues import apaused_queues as apaused_queues
+    from .queues import aresume_queue as aresume_queue
+    from .queues import pause_queue as pause_queue
+    from .queues import paused_queues as paused_queues
+    from .queues import resume_queue as resume_queue
     from .registry import Registry as Registry
     from .registry import TaskDef as TaskDef
     from .registry import task as task

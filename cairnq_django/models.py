@@ -1,4 +1,4 @@
-"""The rows of the queue: tasks, keys that point to them, attempts that did not succeed, and duties of workers."""
+"""The rows of the queue: tasks, their keys and failed attempts, queues that are paused, workers and their duties."""
 
 from __future__ import annotations
 
@@ -13,8 +13,17 @@ from django.utils.translation import gettext_lazy as _
 from .clock import Now
 from .columns import ExactCharField, PartialIndex
 from .ids import new_task_id
-from .limits import CORRELATION_ID_LENGTH, KEY_LENGTH, NAME_LENGTH, QUEUE_LENGTH, WORKER_ID_LENGTH
-from .querysets import TaskQuerySet
+from .limits import (
+    CORRELATION_ID_LENGTH,
+    HOST_LENGTH,
+    KEY_LENGTH,
+    NAME_LENGTH,
+    QUEUE_LENGTH,
+    USER_LENGTH,
+    VERSION_LENGTH,
+    WORKER_ID_LENGTH,
+)
+from .querysets import PausedQueueQuerySet, TaskQuerySet, WorkerQuerySet
 from .serialization import StrictJSONEncoder
 from .statuses import TERMINAL, AttemptOutcome, TaskStatus
 
@@ -260,3 +269,57 @@ class Duty(models.Model):
 
     def __str__(self) -> str:
         return str(self.name)
+
+
+class WorkerProcess(models.Model):
+    """A running worker, as it says of itself from time to time. To be looked at: nothing depends on it."""
+
+    id = ExactCharField(_("id"), max_length=WORKER_ID_LENGTH, primary_key=True)  # a task's `worker_id`
+    host = models.CharField(_("host"), max_length=HOST_LENGTH)
+    pid = models.BigIntegerField(_("process id"))
+    version = models.CharField(_("version"), max_length=VERSION_LENGTH)  # of this package
+    queues = models.JSONField(_("queues"), default=list, encoder=StrictJSONEncoder)  # that it serves
+    names = models.JSONField(_("handlers"), default=list, encoder=StrictJSONEncoder)  # whose tasks it runs
+    concurrency = models.IntegerField(_("concurrency"))  # calls at the same time
+    busy = models.IntegerField(_("busy calls"), default=0)  # whose handlers are at work
+    bytes_in_flight = models.BigIntegerField(_("bytes in flight"), null=True)  # of payloads; null: not measured
+    abandoned = models.IntegerField(_("abandoned calls"), default=0)  # given up, but their handlers go on
+    draining = models.BooleanField(_("draining"), default=False)  # it claims nothing more, and ends
+    started_at = models.DateTimeField(_("started"), db_default=Now())
+    seen_at = models.DateTimeField(_("last seen"), db_default=Now())
+
+    objects = WorkerQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+
+class PausedQueue(models.Model):
+    """A queue that takes submits and gives out nothing, until it is resumed or its time has come. No row: not paused.
+
+    Read it freely; it is written by `pause_queue()` and `resume_queue()` alone.
+    """
+
+    queue = ExactCharField(_("queue"), max_length=QUEUE_LENGTH, primary_key=True)
+    paused_at = models.DateTimeField(_("paused since"), db_default=Now())
+    paused_by = models.CharField(_("paused by"), max_length=USER_LENGTH, default="", blank=True)
+    until = models.DateTimeField(_("until"), null=True, blank=True)  # null: until it is resumed
+
+    objects = PausedQueueQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+        default_permissions = ("view",)
+        permissions = [
+            ("pause_queue", _("Can pause queues")),
+            ("resume_queue", _("Can resume queues")),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.queue)

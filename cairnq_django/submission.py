@@ -209,12 +209,12 @@ def _due(delay: Seconds | None, run_at: datetime | None) -> Any:
         return None
     if not isinstance(run_at, datetime):
         raise TypeError(f"run_at must be a datetime, got {run_at!r}")
-    return _in_utc(run_at, "run_at")
+    return in_utc(run_at, "run_at")
 
 
 def _expiry(expires: Seconds | datetime, delay: Seconds | None, run_at: datetime | None) -> Any:
     if isinstance(expires, datetime):
-        moment = _in_utc(expires, "expires")
+        moment = in_utc(expires, "expires")
         if run_at is not None and moment <= run_at:
             raise _expired_before_due(expires, "run_at", run_at)
         return moment
@@ -235,7 +235,8 @@ def _expired_before_due(expires: object, name: str, due: object) -> ValueError:
     return ValueError(f"expires must be later than {name}, when the task is due; got {expires!r} and {due!r}")
 
 
-def _in_utc(moment: datetime, name: str) -> datetime:
+def in_utc(moment: datetime, name: str) -> datetime:
+    """The same moment in UTC. Raises `ValueError` naming the argument."""
     if is_naive(moment):
         raise ValueError(f"{name} must be aware, got {moment.isoformat()} without a time zone; see make_aware()")
     try:

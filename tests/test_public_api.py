@@ -30,11 +30,14 @@ TWINS = {
     "stats": "astats",
     "queue_depth": "aqueue_depth",
     "purge": "apurge",
+    "pause_queue": "apause_queue",
+    "resume_queue": "aresume_queue",
+    "paused_queues": "apaused_queues",
 }
 PUBLIC = [
     *TWINS,
     *TWINS.values(),
-    *("Task", "TaskStatus", "task", "TaskDef", "Registry", "TaskContext", "AsyncTaskContext", "Worker"),
+    *("Task", "PausedQueue", "TaskStatus", "task", "TaskDef", "Registry", "TaskContext", "AsyncTaskContext", "Worker"),
     *("CairnQError", "TaskError", "Snooze", "TaskFailed", "TaskCanceled", "TaskTimeout"),
     *("AlreadyExists", "QueueFull", "LostLease", "SerializationError"),
 ]

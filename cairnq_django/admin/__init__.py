@@ -1,7 +1,9 @@
-"""The queue in Django's admin: see what became of each task, cancel it or queue it again."""
+"""The queue in Django's admin: see what became of each task, cancel or retry it; pause queues; see who works."""
 
 from __future__ import annotations
 
+from .queue import QueueAdmin
 from .task import TaskAdmin
+from .worker import WorkerAdmin
 
-__all__ = ["TaskAdmin"]
+__all__ = ["QueueAdmin", "TaskAdmin", "WorkerAdmin"]

@@ -247,6 +247,16 @@ class NameFilter(_ColumnFilter):
     parameter_name = "name"
 
 
+class WorkerFilter(_ColumnFilter):
+    """By the worker of the latest attempt. Offers none: a worker's page leads here."""
+
+    title = _("worker")
+    parameter_name = "worker_id"
+
+    def offered(self, model_admin: Any, request: HttpRequest) -> Iterable[Any]:
+        return ()
+
+
 class RetriesFilter(_LookingFilter):
     title = _("retries")
     parameter_name = "retries"

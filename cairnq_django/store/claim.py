@@ -21,6 +21,7 @@ from ..statuses import TaskStatus
 from .engine import (
     UpdateReturning,
     again_after_conflicts,
+    has_one_write_lock,
     in_transaction,
     is_postgresql,
     returns_updated_rows,
@@ -28,6 +29,7 @@ from .engine import (
 )
 from .lanes import Lane, ahead, first_due_template, lane_slots, lanes_of
 from .leases import Lease
+from .pauses import unless_paused
 
 # How many times as far a claim looks when others, who claim at this moment, hold some of the first due tasks. What they
 # hold of all of these, too, is passed over lane by lane, in which order between lanes is no longer kept.
@@ -80,6 +82,8 @@ def claim(
 ) -> list[Claim]:
     """Claim due tasks for `worker_id` under a lease of `lease` seconds, each draw's in claim order.
 
+    Queues that are paused give out nothing: that is asked in the statements that find and lock the tasks.
+
     `draws()` yields one draw after another and is sent what each claimed. One short transaction, in which it starts
     anew if a conflict rolled it back; what another worker is claiming at this moment is passed over, not waited for.
     """
@@ -118,7 +122,7 @@ def claim_at_once(using: str, draw: Draw, *, worker_id: str, lease: float) -> li
         slots = {"limit": draw.limit, "worker_id": worker_id, "lease": timedelta(seconds=lease), **lane_slots(lanes)}
         return again_after_conflicts(using, lambda: _claims(statement.run(**slots), worker_id))
     first = [place.task_id for place in ahead(using, lanes, draw.limit)]
-    rows = Task.objects.using(using).due().filter(Among("pk", first))
+    rows = unless_paused(Task.objects.using(using).due().filter(Among("pk", first)))
     return again_after_conflicts(using, lambda: _take(using, rows, worker_id, lease))
 
 
@@ -185,7 +189,8 @@ def _lock(using: str, draw: Draw) -> list[_Found]:
     lanes = lanes_of(draw.queues, draw.names)
     if not lanes or not draw.limit:
         return []
-    if len(lanes) == 1:
+    # SQLite asks of each task of a lane anew whether its queue is paused.
+    if len(lanes) == 1 and not has_one_write_lock(using):
         return _locked(lanes[0].due(using), draw, draw.limit)
     return _lock_across(using, lanes, draw)
 
@@ -198,7 +203,8 @@ def _lock_across(using: str, lanes: Sequence[Lane], draw: Draw) -> list[_Found]:
         places = ahead(using, lanes, reach)
         rest = [place.task_id for place in places if place.task_id not in tried]
         while rest and (missing := limit - len(locked)):
-            locked += _locked(Task.objects.using(using).due().filter(Among("pk", rest[:missing])), draw, missing)
+            due = Task.objects.using(using).due().filter(Among("pk", rest[:missing]))
+            locked += _locked(unless_paused(due), draw, missing)
             tried.update(rest[:missing])
             rest = rest[missing:]
         if len(locked) == limit or len(places) < reach:

@@ -8,18 +8,24 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connections
+from django.db.models import Model
 
 from ..expressions import Slot
 from ..limits import MAX_PRIORITY
-from ..models import Task
+from ..models import PausedQueue, Task
 from ..querysets import TaskQuerySet
 from .engine import filled, in_batches
+from .pauses import unless_paused
 
 SKIPS_SINCE = 18_00_00  # the version of PostgreSQL that goes from one priority in an index to the next by itself
 
 _LANES_IN_A_STATEMENT = 100  # where each adds to the text
 
 _QUEUED = "task.status = 'queued' AND task.queue = lane.queue AND task.name = lane.name"
+# Asked once for all lanes, in the statement that claims: what is committed before that counts.
+_NOT_PAUSED = """NOT IN (
+    SELECT pause.queue FROM {pauses} AS pause WHERE pause.until IS NULL OR pause.until > {now}
+)"""
 _DUE = f"{_QUEUED} AND task.run_at <= {{now}} AND (task.expires_at IS NULL OR task.expires_at > {{now}})"
 
 # A lane's priorities, each found by one look into the index, so that the delayed tasks of none are read past. They come
@@ -42,14 +48,14 @@ SELECT {{columns}} FROM {{lanes}} AS lane (queue, name) CROSS JOIN LATERAL (
         SELECT task.run_at, task.id FROM {{table}} AS task WHERE {_DUE} AND task.priority = level.priority
         ORDER BY task.run_at, task.id LIMIT %s {{lock}}
     ) AS due LIMIT %s
-) AS task ORDER BY task.priority DESC, task.run_at, task.id LIMIT %s
+) AS task WHERE lane.queue {_NOT_PAUSED} ORDER BY task.priority DESC, task.run_at, task.id LIMIT %s
 """
 
 _POSTGRES = f"""
 SELECT {{columns}} FROM {{lanes}} AS lane (queue, name) CROSS JOIN LATERAL (
     SELECT task.priority, task.run_at, task.id FROM {{table}} AS task WHERE {_DUE}
     ORDER BY task.priority DESC, task.run_at, task.id LIMIT %s {{lock}}
-) AS task ORDER BY task.priority DESC, task.run_at, task.id LIMIT %s
+) AS task WHERE lane.queue {_NOT_PAUSED} ORDER BY task.priority DESC, task.run_at, task.id LIMIT %s
 """
 
 # A query that refers to the lane is possible on the right of IN alone. An ORDER BY in it would sort all that is due:
@@ -57,6 +63,7 @@ SELECT {{columns}} FROM {{lanes}} AS lane (queue, name) CROSS JOIN LATERAL (
 _SQLITE = f"""
 SELECT {{columns}} FROM (
     SELECT json_extract(value, '$[0]') AS queue, json_extract(value, '$[1]') AS name FROM json_each(%s)
+    WHERE json_extract(value, '$[0]') {_NOT_PAUSED}
 ) AS lane CROSS JOIN {{table}} AS task WHERE task.rowid IN (
     {_LEVELS}
     SELECT task.rowid FROM level CROSS JOIN {{table}} AS task INDEXED BY cairnq_task_claim
@@ -70,8 +77,8 @@ class Lane(NamedTuple):
     name: str
 
     def due(self, using: str) -> TaskQuerySet:
-        """The lane's due tasks, in claim order."""
-        return Task.objects.using(using).due().filter(queue=self.queue, name=self.name).in_claim_order()
+        """The lane's due tasks, in claim order; none while its queue is paused."""
+        return _due(using, *self).in_claim_order()
 
 
 class Place(NamedTuple):
@@ -86,7 +93,7 @@ def lanes_of(queues: Sequence[str], names: Sequence[str]) -> list[Lane]:
 
 
 def ahead(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
-    """The first `limit` due tasks of all `lanes` together, in claim order. Locks nothing.
+    """The first `limit` due tasks of all `lanes` whose queues are not paused, in claim order. Locks nothing.
 
     Each lane is read by itself, from its first task on: what waits in other lanes is never read past. Nor is what is
     delayed in the same lane, except on MySQL and MariaDB what has a higher priority.
@@ -102,7 +109,8 @@ def first_due_sql(using: str, lanes: Sequence[Lane], limit: int, *, columns: str
     """A query for what `ahead()` finds, in claim order, and its parameters; on PostgreSQL and SQLite."""
     if connections[using].vendor == "sqlite":
         now = "STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW')"  # in the form that times are stored in
-        return _SQLITE.format(now=now, columns=columns, table=_table(using)), [json.dumps(lanes), limit, limit]
+        sql = _SQLITE.format(now=now, columns=columns, table=_table(using, Task), pauses=_table(using, PausedQueue))
+        return sql, [json.dumps(lanes), limit, limit]
     sql, params = first_due_template(using, one_lane=len(lanes) == 1, columns=columns)
     return sql, filled(params, {**lane_slots(lanes), "limit": limit})
 
@@ -118,7 +126,8 @@ def first_due_template(
     skips = connection.pg_version >= SKIPS_SINCE
     sql = (_POSTGRES if skips else _POSTGRES_BY_LEVEL).format(
         columns=columns,
-        table=_table(using),
+        table=_table(using, Task),
+        pauses=_table(using, PausedQueue),
         lanes="(VALUES (%s, %s))" if one_lane else "unnest(%s::varchar[], %s::varchar[])",
         lock=connection.ops.for_update_sql(skip_locked=True) if lock else "",
         now="STATEMENT_TIMESTAMP()",
@@ -131,15 +140,22 @@ def lane_slots(lanes: Sequence[Lane]) -> dict[str, Any]:
     return {"queues": queues, "names": names} if len(lanes) != 1 else {"queues": queues[0], "names": names[0]}
 
 
-def _table(using: str) -> str:
-    return connections[using].ops.quote_name(Task._meta.db_table)
+def _table(using: str, model: type[Model]) -> str:
+    return connections[using].ops.quote_name(model._meta.db_table)
+
+
+def _due(using: str, queue: str | Slot, name: str | Slot) -> TaskQuerySet:
+    return unless_paused(Task.objects.using(using).due().filter(queue=queue, name=name), queue)
 
 
 def _ahead_by_union(using: str, lanes: Sequence[Lane], limit: int) -> list[Place]:
     """A part for each lane, put together as text, since the ORM takes long for many."""
     connection = connections[using]
-    due = Task.objects.using(using).due().filter(queue=Slot("queue"), name=Slot("name"))
-    first = due.in_claim_order().values_list("priority", "run_at", "id", "queue", "name")[:limit]
+    first = (
+        _due(using, Slot("queue"), Slot("name"))
+        .in_claim_order()
+        .values_list("priority", "run_at", "id", "queue", "name")[:limit]
+    )
     sql, params = first.query.get_compiler(using).as_sql()
     rows: list[tuple[Any, ...]] = []
     with connection.cursor() as cursor:

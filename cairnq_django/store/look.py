@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from django.db import connections
+from django.db.models import QuerySet
 
-from ..models import Task
-from ..querysets import TaskQuerySet
+from ..models import PausedQueue, Task
 from .engine import filled, is_postgresql
 from .lanes import ahead, first_due_template, lane_slots, lanes_of
 
@@ -17,9 +17,10 @@ from .lanes import ahead, first_due_template, lane_slots, lanes_of
 class Look(NamedTuple):
     """What is waiting for somebody; others may be about to see to it."""
 
-    due: bool  # tasks of these queues and names
+    due: bool  # tasks of these queues, unless they are paused, and names
     orphaned: bool  # running tasks whose lease ran out
     too_late: bool  # tasks that expired before they were started
+    pauses_over: bool  # queues whose pause has come to its end
 
 
 def look(using: str, queues: Sequence[str], names: Sequence[str]) -> Look:
@@ -33,8 +34,9 @@ def look(using: str, queues: Sequence[str], names: Sequence[str]) -> Look:
         return Look(*cursor.fetchone())
 
 
-def _left_behind(using: str) -> tuple[TaskQuerySet, TaskQuerySet]:
-    return Task.objects.using(using).expired(), Task.objects.using(using).too_late()
+def _left_behind(using: str) -> tuple[QuerySet[Any], ...]:
+    tasks = Task.objects.using(using)
+    return tasks.expired(), tasks.too_late(), PausedQueue.objects.using(using).over()
 
 
 @lru_cache

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
 
-from django.db.models import Count, Min, Q
+from django.db import connections
+from django.db.models import Count, Max, Min, Q
 
 from ..clock import Now
-from ..models import Task
+from ..models import PausedQueue, Task
+from ..querysets import TaskQuerySet
+from .engine import is_postgresql
+
+COUNTED: Final = 10_000  # tasks, of each queue
+QUEUES: Final = 1_000  # that have tasks waiting
+LEVELS: Final = 500  # of a queue, names with their priorities, in which the one that waits longest is looked for
 
 
 @dataclass(frozen=True)
@@ -40,12 +50,153 @@ def queue_stats(using: str) -> dict[str, QueueStats]:
     return {queue: QueueStats(**counts[queue], **due.get(queue, {})) for queue in sorted(counts)}
 
 
+@dataclass(frozen=True)
+class QueueFigures:
+    """How one queue stands, as far as that can be said without reading all of it."""
+
+    queue: str
+    depth: int = 0  # queued tasks, delayed ones included; no more than `COUNTED`
+    is_deeper: bool = False  # whether there are more
+    due: int = 0  # of those counted, whether or not the queue is paused
+    running: int = 0
+    runs_more: bool = False  # whether so many run, in all queues, that not all were counted
+    oldest_wait: float | None = None  # seconds since the longest waiting due task became due
+    pause: PausedQueue | None = None  # who paused it, when and until when
+
+
+def queue_figures(using: str, also: Iterable[str] = ()) -> list[QueueFigures]:
+    """Each queue with live tasks, each that is paused and those in `also`, in the order of their names.
+
+    Bounded: finds the queues by skipping through the claim index, one look for each, and counts up to `COUNTED`. The
+    longest wait is that of the first `LEVELS` names with their priorities; no more than `QUEUES` are looked at.
+    """
+    waiting = _waiting_on_postgresql(using) if is_postgresql(using) else dict(_waiting(using))
+    # Ordered by what the index holds, so that no database takes a table of many for the shorter way.
+    running = Task.objects.using(using).filter(lease_until__isnull=False).order_by("lease_until")
+    running_in = list(running.values_list("queue", flat=True)[: COUNTED + 1])
+    runs_more = len(running_in) > COUNTED
+    runs = Counter(running_in[:COUNTED])
+    pauses = {pause.queue: pause for pause in PausedQueue.objects.using(using).in_force()}
+    return [
+        QueueFigures(
+            queue,
+            running=runs[queue],
+            runs_more=runs_more,
+            pause=pauses.get(queue),
+            **waiting.get(queue, {}),
+        )
+        for queue in sorted({*waiting, *runs, *pauses, *also})
+    ]
+
+
 def queued_up_to(using: str, queue: str, limit: int) -> int:
     """How many tasks wait in `queue`, delayed ones included; counting stops at `limit`."""
     return Task.objects.using(using).queued().filter(queue=queue)[:limit].count()
 
 
 def runnable(using: str, queues: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether a task of these handlers is due, or waits for its retry."""
-    waiting = Task.objects.using(using).queued().in_time().filter(queue__in=queues).for_handlers(names)
+    """Whether a task of these handlers is due, or waits for its retry, in a queue that is not paused."""
+    given_out = set(queues).difference(PausedQueue.objects.using(using).in_force().values_list("pk", flat=True))
+    waiting = Task.objects.using(using).queued().in_time().filter(queue__in=sorted(given_out)).for_handlers(names)
     return waiting.filter(Q(run_at__lte=Now()) | Q(attempt__gt=0)).exists()
+
+
+def _waiting(using: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What waits in each queue, in one step for each queue and name, and two for each of its levels."""
+    queued = Task.objects.using(using).queued()
+    for queue in islice(_each(queued, "queue"), QUEUES):
+        waiting = queued.filter(queue=queue)
+        counted = waiting.values("pk", "run_at")[: COUNTED + 1].aggregate(
+            depth=Count("pk"), due=Count("pk", filter=Q(run_at__lte=Now()))
+        )
+        firsts = [
+            level.order_by("run_at").values_list("run_at", Now()).first() for level in islice(_levels(waiting), LEVELS)
+        ]
+        waits = [(now - run_at).total_seconds() for run_at, now in filter(None, firsts) if run_at <= now]
+        yield queue, _counted(**counted, oldest_wait=max(waits, default=None))
+
+
+def _levels(queued: TaskQuerySet) -> Iterator[TaskQuerySet]:
+    """Those of each name and priority."""
+    for name in _each(queued, "name"):
+        of_name = queued.filter(name=name)
+        priority = of_name.aggregate(highest=Max("priority"))["highest"]
+        while priority is not None:
+            yield of_name.filter(priority=priority)
+            priority = of_name.filter(priority__lt=priority).aggregate(highest=Max("priority"))["highest"]
+
+
+def _each(queued: TaskQuerySet, column: str) -> Iterator[str]:
+    """Each value of a column that the index begins with, as far as it is not given."""
+    value = queued.aggregate(first=Min(column))["first"]
+    while value is not None:
+        yield value
+        value = queued.filter(**{f"{column}__gt": value}).aggregate(first=Min(column))["first"]
+
+
+# The same in one statement. Ordered as the index is, since the planner might else read the table until it has found
+# enough, which the newest rows are last in.
+_WAITING = """
+WITH RECURSIVE queue (name) AS (
+    (SELECT task.queue FROM {table} AS task WHERE task.status = 'queued' ORDER BY task.queue LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT task.queue FROM {table} AS task WHERE task.status = 'queued' AND task.queue > queue.name
+        ORDER BY task.queue LIMIT 1
+    ) FROM queue WHERE queue.name IS NOT NULL
+)
+SELECT queue.name, counted.depth, counted.due, EXTRACT(EPOCH FROM STATEMENT_TIMESTAMP() - oldest.run_at)
+FROM (SELECT name FROM queue WHERE name IS NOT NULL LIMIT %s) AS queue
+CROSS JOIN LATERAL (
+    SELECT count(*) AS depth, count(*) FILTER (WHERE task.run_at <= STATEMENT_TIMESTAMP()) AS due FROM (
+        SELECT task.run_at FROM {table} AS task WHERE task.status = 'queued' AND task.queue = queue.name
+        ORDER BY task.name, task.priority DESC, task.run_at, task.id LIMIT %s
+    ) AS task
+) AS counted
+CROSS JOIN LATERAL (
+    WITH RECURSIVE level (name, priority, run_at) AS (
+        (
+            SELECT task.name, task.priority, task.run_at FROM {table} AS task
+            WHERE task.status = 'queued' AND task.queue = queue.name
+            ORDER BY task.name, task.priority DESC, task.run_at LIMIT 1
+        )
+        UNION ALL
+        SELECT next.name, next.priority, next.run_at FROM level CROSS JOIN LATERAL (
+            (
+                SELECT task.name, task.priority, task.run_at FROM {table} AS task
+                WHERE task.status = 'queued' AND task.queue = queue.name AND task.name = level.name
+                AND task.priority < level.priority ORDER BY task.priority DESC, task.run_at LIMIT 1
+            )
+            UNION ALL
+            (
+                SELECT task.name, task.priority, task.run_at FROM {table} AS task
+                WHERE task.status = 'queued' AND task.queue = queue.name AND task.name > level.name
+                ORDER BY task.name, task.priority DESC, task.run_at LIMIT 1
+            )
+            LIMIT 1
+        ) AS next
+    )
+    SELECT min(level.run_at) AS run_at FROM (SELECT run_at FROM level LIMIT %s) AS level
+    WHERE level.run_at <= STATEMENT_TIMESTAMP()
+) AS oldest
+"""
+
+
+def _waiting_on_postgresql(using: str) -> dict[str, dict[str, Any]]:
+    connection = connections[using]
+    sql = _WAITING.format(table=connection.ops.quote_name(Task._meta.db_table))
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [QUEUES, COUNTED + 1, LEVELS])
+        return {
+            queue: _counted(depth, due, None if waited is None else float(waited))
+            for queue, depth, due, waited in cursor.fetchall()
+        }
+
+
+def _counted(depth: int, due: int, oldest_wait: float | None) -> dict[str, Any]:
+    return {
+        "depth": min(depth, COUNTED),
+        "is_deeper": depth > COUNTED,
+        "due": min(due, COUNTED),
+        "oldest_wait": oldest_wait,
+    }

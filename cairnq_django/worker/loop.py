@@ -14,18 +14,20 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from .. import client, notify, waiting
+from .. import __version__, client, notify, waiting
 from ..backoff import retry_delay
+from ..limits import HOST_LENGTH
 from ..notify import Channel
 from ..registry import Registry, TaskDef
 from ..serialization import clean_text
 from ..signals import worker_error
 from ..store import claim as claims
-from ..store import maintenance, settle
+from ..store import maintenance, pauses, settle
 from ..store import stats as read_model
 from ..store.claim import Claim
 from ..store.engine import has_one_write_lock, json_depth, task_database
 from ..store.look import Look, look
+from ..store.workers import WorkerState
 from .agenda import Agenda, Load
 from .aio import AsyncHandlers
 from .attempt import Attempt
@@ -37,6 +39,7 @@ from .heartbeat import Heartbeat
 from .inbox import Inbox
 from .lookahead import AHEAD, Lookahead
 from .options import WorkerOptions
+from .presence import Presence
 from .settlement import Settlement
 from .slots import Slots
 from .sweeper import Sweeper
@@ -58,7 +61,7 @@ _calling_side = CallingSide(
 
 
 class Loop:
-    """Runs in one thread, which alone touches its fields; the others reach it through `inbox`."""
+    """Runs in one thread, which alone touches its fields; the others reach it through `inbox`, and read `state()`."""
 
     def __init__(
         self, sender: object, options: WorkerOptions, registry: Registry, inbox: Inbox, *, burst: bool
@@ -82,7 +85,11 @@ class Loop:
         self._lookahead = Lookahead(options.concurrency, longest=longest)
         self._agenda = Agenda(options, registry, self._lookahead)
         self._heartbeat = Heartbeat(
-            self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
+            self._using,
+            Presence(self._using, self.worker_id, self.state, self._report),
+            lease=options.lease,
+            interval=options.heartbeat_interval,
+            report=self._report,
         )
         self._sweeper = Sweeper(self._using, options.retention, worker_id=self.worker_id, report=self._report)
         self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
@@ -97,6 +104,22 @@ class Loop:
     @property
     def hanging_calls(self) -> int:
         return len(self._hanging)
+
+    def state(self) -> WorkerState:
+        """What others may know of this worker. For any thread: what it counts, it copies or takes the length of."""
+        is_measured = self._options.max_in_flight_bytes is not None
+        return WorkerState(
+            host=clean_text(socket.gethostname(), HOST_LENGTH),
+            pid=os.getpid(),
+            version=__version__,
+            queues=self._options.queues,
+            names=self._agenda.served,
+            concurrency=self._options.concurrency,
+            busy=self._slots.busy,
+            bytes_in_flight=self._bytes_in_flight() if is_measured else None,
+            abandoned=len(self._hanging),
+            draining=self._inbox.stopped,
+        )
 
     def run(self) -> None:
         """Turn until stopped and drained. Never ends because of an error."""
@@ -211,6 +234,8 @@ class Loop:
         self._next_recovery = now + self._recovery_interval
         is_more = self._recover() if seen.orphaned else False
         is_more |= self._expire() if seen.too_late else False
+        if seen.pauses_over:
+            self._end_pauses()
         if is_more:
             # A batch a turn, so that claims get theirs in between.
             self._next_recovery = now
@@ -230,6 +255,14 @@ class Loop:
         expired = maintenance.expire(self._using)
         self._announce_ended(expired)
         return len(expired) == maintenance.EXPIRE_BATCH
+
+    def _end_pauses(self) -> None:
+        queues = pauses.end_those_over(self._using)
+        if queues:
+            logger.info("Not paused any more, since their time has come: %s", ", ".join(queues))
+            # Who has found nothing in them may be about to sleep for long.
+            self._announce_queued(queues)
+            self._inbox.woken = True
 
     def _draw(self, plan: Plan, *, is_seen: bool) -> list[Claim]:
         began = time.monotonic()
@@ -258,16 +291,19 @@ class Loop:
     def _load(self) -> Load:
         # Without a limit they are not measured, and need not be added up twice a turn.
         is_measured = self._options.max_in_flight_bytes is not None
-        measured = {*self._calls, *self._hanging, *self._settlement.calls} if is_measured else ()
         return Load(
             calls=len(self._calls) + len(self._settlement),
             running=[call.definition for call in (*self._calls, *self._hanging)],
-            bytes_in_flight=sum(call.payload_bytes for call in measured),
+            bytes_in_flight=self._bytes_in_flight() if is_measured else 0,
             is_idle=not self._calls,
         )
 
+    def _bytes_in_flight(self) -> int:
+        measured = {*self._calls, *self._hanging, *self._settlement.calls}
+        return sum(call.payload_bytes for call in measured)
+
     def _may_be_left(self) -> bool:
-        return read_model.runnable(self._using, self._options.queues, self._agenda.names)
+        return read_model.runnable(self._using, self._options.queues, self._agenda.served)
 
     def _start_all(self, claimed: list[Claim], leased_at: float) -> None:
         batches = deque(self._in_batches(claimed))

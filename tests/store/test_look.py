@@ -12,7 +12,7 @@ from tests.store.sessions import another_transaction, locks_rows, statements
 
 pytestmark = pytest.mark.django_db
 
-NOTHING = Look(due=False, orphaned=False, too_late=False)
+NOTHING = Look(due=False, orphaned=False, too_late=False, pauses_over=False)
 
 
 def seen(queues: tuple[str, ...] = ("default", "other"), names: tuple[str, ...] = ("work", "mail")) -> Look:

@@ -6,7 +6,9 @@ import pytest
 from django.db import DEFAULT_DB_ALIAS as DB
 
 from cairnq_django.clock import after
-from cairnq_django.store.stats import QueueStats, queue_stats, queued_up_to, runnable
+from cairnq_django.models import PausedQueue
+from cairnq_django.store import stats as stats_module
+from cairnq_django.store.stats import QueueFigures, QueueStats, queue_figures, queue_stats, queued_up_to, runnable
 from tests.factories import TaskFactory
 from tests.store.sessions import statements
 
@@ -70,3 +72,78 @@ def test_a_queue_s_depth_counts_what_waits_in_it_up_to_a_limit() -> None:
 def test_runnable_is_what_is_due_or_waits_for_its_retry(state: dict[str, Any], is_runnable: bool) -> None:
     TaskFactory(**state)
     assert runnable(DB, ["default", "mail"], ["work", "send"]) == is_runnable
+
+
+def figures(*also: str) -> dict[str, QueueFigures]:
+    found = queue_figures(DB, also)
+    assert [each.queue for each in found] == sorted(each.queue for each in found)
+    return {each.queue: each for each in found}
+
+
+def test_there_are_no_figures_without_queues() -> None:
+    assert queue_figures(DB) == []
+    assert queue_figures(DB, ["mail"]) == [QueueFigures("mail")]
+
+
+def test_figures_tell_how_each_queue_with_live_tasks_stands() -> None:
+    for state, count in {"delayed": 1, "running": 2, "expired": 1, "succeeded": 4, "failed": 5, "canceled": 6}.items():
+        for _ in range(count):
+            TaskFactory(queue="mail", **{state: True})
+    TaskFactory(queue="mail", run_at=after(-40), priority=9)
+    TaskFactory(queue="mail", run_at=after(-90), priority=-9)
+    TaskFactory(queue="mail", name="a", run_at=after(-60))
+    TaskFactory(queue="mail", name="z", delayed=True)
+    TaskFactory(queue="Mail", delayed=True)
+    TaskFactory(queue="other", running=True)
+    TaskFactory(queue="over", succeeded=True)
+    found = figures("mail", "idle")
+    assert set(found) == {"Mail", "idle", "mail", "other"}
+    mail = found["mail"]
+    assert (mail.depth, mail.is_deeper, mail.due, mail.running, mail.runs_more) == (5, False, 3, 3, False)
+    assert mail.oldest_wait is not None
+    assert 90 <= mail.oldest_wait < 150
+    assert found["Mail"] == QueueFigures("Mail", depth=1)
+    assert found["other"] == QueueFigures("other", running=1)
+
+
+def test_the_longest_wait_is_that_of_any_name_and_priority() -> None:
+    for name, priority, waited in (("b", 5, 10), ("b", -5, 20), ("a", 0, 30), ("c", 7, 40), ("c", 6, 5)):
+        TaskFactory(queue="mail", name=name, priority=priority, run_at=after(-waited))
+        TaskFactory(queue=f"{name}{priority}", name=name, priority=priority, run_at=after(-waited))
+    found = figures()
+    assert 40 <= (found["mail"].oldest_wait or 0) < 100
+    assert 20 <= (found["b-5"].oldest_wait or 0) < 80
+
+
+def test_figures_count_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats_module, "COUNTED", 3)
+    for queue, count in {"mail": 5, "default": 3}.items():
+        for _ in range(count):
+            TaskFactory(queue=queue)
+            TaskFactory(queue=queue, running=True)
+    mail, default = figures()["mail"], figures()["default"]
+    assert (mail.depth, mail.is_deeper, mail.due) == (3, True, 3)
+    assert (default.depth, default.is_deeper, default.due) == (3, False, 3)
+    assert mail.runs_more
+    assert mail.running + default.running == 3
+
+
+def test_figures_say_what_is_paused() -> None:
+    TaskFactory(queue="mail")
+    PausedQueue.objects.create(queue="mail", paused_by="ada")
+    PausedQueue.objects.create(queue="empty", until=after(60))
+    PausedQueue.objects.create(queue="over", until=after(-1))
+    found = figures()
+    assert set(found) == {"empty", "mail"}
+    assert found["mail"].pause == PausedQueue.objects.get(pk="mail")
+    assert (found["mail"].due, found["empty"].depth) == (1, 0)
+
+
+def test_looking_for_the_longest_wait_and_for_queues_ends_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(4):
+        TaskFactory(queue="mail", priority=n, run_at=after(-60 if n == 0 else -10))
+        TaskFactory(queue=f"z{n}")
+    monkeypatch.setattr(stats_module, "LEVELS", 3)
+    assert (figures()["mail"].oldest_wait or 60) < 60
+    monkeypatch.setattr(stats_module, "QUEUES", 2)
+    assert set(figures()) == {"mail", "z0"}

@@ -1,0 +1,85 @@
+"""Queues as a whole: pause them, resume them, ask which there are."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from . import limits, notify
+from .arguments import Seconds, seconds, text
+from .clock import after
+from .conf import get_settings
+from .models import PausedQueue
+from .notify import Channel
+from .registry import default_registry
+from .store import pauses
+from .store.engine import task_database
+from .store.pauses import Paused
+from .submission import in_utc
+from .twins import twin
+
+
+def pause_queue(queue: str, *, until: Seconds | datetime | None = None, by: str = "") -> PausedQueue:
+    """Have `queue` give out no more tasks, and return what is recorded of it: who paused it, when and until when.
+
+    It takes submits as before, tasks that are running go on, and leases and expiries are seen to. No claim that begins
+    after the commit gets a task of it. `until` (seconds or a `timedelta` from now, or an aware datetime) ends the pause
+    by itself; by default it lasts until `resume_queue()`. `by` names who paused it, to people. Pausing a queue that is
+    paused replaces all three. Joins the caller's transaction. Raises `TypeError` or `ValueError` naming the argument,
+    also for an `until` that has passed by the database's clock.
+    """
+    return _paused(queue, until, by, anew=True).pause
+
+
+def resume_queue(queue: str) -> bool:
+    """Have `queue` give out tasks again, and return whether it was paused. Idle workers look for its tasks at once.
+
+    Joins the caller's transaction. Raises `TypeError` or `ValueError` for what cannot be a queue.
+    """
+    queue = _checked(queue)
+    using = task_database()
+    was_paused = pauses.resume(using, queue)
+    notify.announce(using, Channel.QUEUED, [queue])
+    return was_paused
+
+
+def paused_queues() -> list[PausedQueue]:
+    """The queues that are paused, in the order of their names."""
+    return list(PausedQueue.objects.using(task_database()).in_force().order_by("pk"))
+
+
+apause_queue = twin(pause_queue)
+aresume_queue = twin(resume_queue)
+apaused_queues = twin(paused_queues)
+
+
+def request_pause(queue: str, *, until: Seconds | datetime | None = None, by: str = "") -> Paused:
+    """`pause_queue()` that leaves a pause as it is, also saying whether it changed anything."""
+    return _paused(queue, until, by, anew=False)
+
+
+def declared_queues() -> set[str]:
+    """The queues that settings and handlers name, whether or not they have tasks."""
+    return {*get_settings().queues, *(definition.queue for definition in default_registry)}
+
+
+def _paused(queue: str, until: Seconds | datetime | None, by: str, *, anew: bool) -> Paused:
+    by = text(by, "by", maximum=limits.USER_LENGTH) if by != "" else by
+    paused = pauses.pause(task_database(), _checked(queue), until=_moment(until), by=by, anew=anew)
+    if paused is None:
+        raise ValueError(f"until must be in the future, got {until!r}: that has passed by the database's clock")
+    return paused
+
+
+def _checked(queue: str) -> str:
+    return text(queue, "queue", maximum=limits.QUEUE_LENGTH)
+
+
+def _moment(until: Seconds | datetime | None) -> Any:
+    if until is None:
+        return None
+    if isinstance(until, datetime):
+        return in_utc(until, "until")
+    if not isinstance(until, (int, float, timedelta)):
+        raise TypeError(f"until must be a number of seconds, a timedelta or an aware datetime, got {until!r}")
+    return after(seconds(until, "until"))

@@ -1,0 +1,125 @@
+"""A paused queue gives out nothing from the commit on, and what waits in it starts once it is resumed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.db import connection
+
+from cairnq_django import PausedQueue, Registry, Task, Worker, pause_queue, resume_queue, submit, submit_many
+from cairnq_django.clock import Now, after
+from cairnq_django.notify.listener import listener_of_this_process
+from tests.factories import TaskFactory
+from tests.helpers import eventually
+from tests.notify.postgres import on_postgresql
+from tests.workers import PATIENCE, echo_and_wait, ended, handlers_wait_for, quick, run, runs_workers
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+pytestmark = runs_workers
+
+NEVER = 600.0  # seconds: a poll that no test waits for
+
+
+@pytest.fixture
+def registry() -> Registry:
+    registry = Registry()
+    registry.task("work")(lambda ctx, payload: payload)
+    registry.task("batch", batch=4)(lambda contexts: None)
+    return registry
+
+
+def moment() -> datetime:
+    """The database's time."""
+    PausedQueue.objects.bulk_create([PausedQueue(queue="clock", until=Now())])
+    until = PausedQueue.objects.get(queue="clock").until
+    PausedQueue.objects.filter(queue="clock").delete()
+    assert until is not None
+    return until
+
+
+def test_no_claim_begins_after_the_pause_and_resuming_lets_all_go_on(registry: Registry) -> None:
+    """While two workers drain the queue, one of them in batches as well."""
+    submit_many("work", range(2000))
+    submit_many("batch", range(400))
+    with quick(registry).background(), quick(registry).background():
+        eventually(Task.objects.succeeded().exists, PATIENCE)
+        pause_queue("default")
+        paused_at = moment()
+        later = submit("work")
+        eventually(lambda: not Task.objects.running().exists(), PATIENCE, "what was claimed before has ended")
+        # On MySQL and MariaDB a claim takes several statements, of which the last says when it was.
+        slack = 1.0 if connection.vendor == "mysql" else 0.0
+        assert Task.objects.queued().count() > 1
+        done = Task.objects.succeeded().count()
+        other = TaskFactory(queue="default", run_at=after(-3600), priority=9)
+        time.sleep(0.3)  # several polls
+        assert not [task for task in Task.objects.all() if task.started_at and _late(task.started_at, paused_at, slack)]
+        assert Task.objects.succeeded().count() == done
+        assert Task.objects.get(pk=later.pk).is_queued
+        resume_queue("default")
+        eventually(lambda: not Task.objects.live().exists(), PATIENCE * 3, "all have ended")
+    assert Task.objects.succeeded().count() == 2402
+    assert other.refresh().succeeded
+
+
+def _late(started_at: datetime, paused_at: datetime, slack: float) -> bool:
+    return (started_at - paused_at).total_seconds() > slack
+
+
+def test_running_tasks_end_and_retry_after_the_pause(go: threading.Event) -> None:
+    registry = echo_and_wait(go)
+    running = submit("wait", "done")
+    with quick(registry).background():
+        handlers_wait_for(go)
+        pause_queue("default")
+        waiting = submit("echo")
+        go.set()
+        assert ended(running).result == "done"
+        assert Task.objects.get(pk=waiting.pk).is_queued
+
+
+def test_a_burst_ends_when_all_that_is_left_is_paused(registry: Registry) -> None:
+    pause_queue("mail")
+    paused = submit("work", queue="mail")
+    open_ = submit("work")
+    run(registry, queues=["mail", "default"])
+    assert open_.refresh().succeeded
+    assert paused.refresh().is_queued
+
+
+def test_a_pause_ends_by_itself_and_a_worker_tidies_it_up(registry: Registry) -> None:
+    pause_queue("default", until=0.5)
+    task = submit("work")
+    with quick(registry, lease=0.9).background():
+        assert ended(task).succeeded
+        eventually(lambda: not PausedQueue.objects.exists(), PATIENCE, "nobody is left to be paused")
+    started_at = task.refresh().started_at
+    assert started_at is not None
+    assert (started_at - task.created_at).total_seconds() > 0.3
+
+
+def test_a_worker_that_would_not_poll_finds_a_pause_over_when_it_tidies_up(registry: Registry) -> None:
+    pause_queue("default", until=0.3)
+    task = submit("work")
+    with Worker(registry=registry, poll_interval=NEVER, lease=1).background():
+        assert ended(task).succeeded
+
+
+@on_postgresql
+def test_resuming_starts_what_waits_at_once(registry: Registry) -> None:
+    with Worker(registry=registry, poll_interval=NEVER).background():
+        assert listener_of_this_process("default").wait_until_hearing(PATIENCE)
+        assert ended(submit("work")).succeeded
+        pause_queue("default")
+        # Announced, looked for in vain, and left untouched: the others keep quiet.
+        waiting: list[Any] = [submit("work") for _ in range(5)]
+        time.sleep(0.1)
+        assert all(task.refresh().is_queued for task in waiting)
+        resume_queue("default")
+        assert all(ended(task).succeeded for task in waiting)
+        assert ended(submit("work")).succeeded
