@@ -56,10 +56,20 @@ def cancel(page: Page) -> None:
     expect(page.locator("#cairnq-confirm")).to_be_visible()
 
 
+def queues(page: Page) -> None:
+    page.goto("/admin/cairnq_django/pausedqueue/")
+
+
+def workers(page: Page) -> None:
+    page.goto("/admin/cairnq_django/workerprocess/")
+
+
 PAGES: dict[str, Callable[[Page], None]] = {
     "tasks": tasks,
     "failed-task": failed_task,
     "running-task": running_task,
+    "queues": queues,
+    "workers": workers,
     "cancel": cancel,
 }
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 WORKERS = ("shop-1-4711-9f2c66d1", "shop-1-4712-07b3a5e8", "shop-2-2203-c41d9e70")
 HOURS = 24
+PAUSED = "newsletters"  # a queue that waits for somebody to resume it
 OUTAGE = (timedelta(minutes=50), timedelta(minutes=38))  # ago: when the mail server was busy
 
 
@@ -252,6 +253,8 @@ def wait(day: Day) -> None:
             )
         )
     retried.started_at, retried.worker_id, retried.run_at = start, WORKERS[2], day.now + timedelta(minutes=4)
+    for seconds in range(40):
+        day.add(BY_NAME["send_newsletter"], timedelta(minutes=70, seconds=seconds))
     for days in (1, 3):
         day.add(BY_NAME["remind_customer"], timedelta(seconds=30 * days), run_at=day.now + timedelta(days=days))
 
@@ -336,6 +339,7 @@ KINDS = (
         fails=lambda day, ago: Failing(NO_ORDERS, 3, True),
     ),
     Kind("remind_customer", "mail", 0, (1, 2), lambda number: {"order": number}, lambda number: None),
+    Kind("send_newsletter", PAUSED, 0, (1, 2), lambda number: {"customer": number}, lambda number: None),
     Kind("close_books", "reports", 0, (60, 90), lambda number: {"month": "February"}, lambda number: None),
     Kind("sum_region", "reports", 0, (2, 9), lambda number: {"region": number % 5}, lambda number: {"total": "814.20"}),
 )
