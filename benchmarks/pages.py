@@ -18,6 +18,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext, override_settings
 from django.urls import NoReverseMatch, reverse
+from django.utils.http import urlencode
 
 from cairnq_django.ids import first_id_at
 from cairnq_django.models import Task, TaskAttempt
@@ -103,7 +104,8 @@ def new_task(
         failures = 3 if state == "failed" else 1
         for number in range(1, failures + 1):
             outcome = "failed" if state == "failed" and number == failures else "retried"
-            attempts.append((task_id, number, "worker-1", started, ended, outcome, json.dumps(error)))
+            record = (task_id, number, "worker-1", started, ended, outcome, json.dumps(error), name, queue, code, type_)
+            attempts.append(record)
         attempt = failures if state == "failed" else 2
     status = {"retried": "succeeded", "delayed": "queued"}.get(state, state)
     is_over = status in ("succeeded", "failed", "canceled")
@@ -112,6 +114,7 @@ def new_task(
         sample.update(id=task_id, key=f"order:{n // 4 * 4}", correlation=f"request-{n // 10 * 10}", name=name)
     if status == "failed":
         sample["failed"] = task_id
+        sample["kind"] = {"name": name, "code": code, "type": type_}
     # As the model declares them.
     return (
         task_id,
@@ -145,7 +148,8 @@ def new_task(
 
 COLUMNS: dict[Any, list[str]] = {
     Task: [field.column for field in Task._meta.concrete_fields],
-    TaskAttempt: ["task_id", "number", "worker_id", "started_at", "ended_at", "outcome", "error"],
+    # All but its own id, in the model's order.
+    TaskAttempt: [field.column for field in TaskAttempt._meta.concrete_fields if not field.primary_key],
 }
 
 
@@ -212,7 +216,12 @@ def pages(sample: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "search for what is not there", f"{tasks}?q=nothing"
     yield "task", reverse("admin:cairnq_django_task_change", args=[sample["id"]])
     yield "failed task", reverse("admin:cairnq_django_task_change", args=[sample["failed"]])
-    for page, name in (("failures", "taskattempt"), ("workers", "workerprocess"), ("queues", "pausedqueue")):
+    failures = reverse("admin:cairnq_django_taskattempt_changelist")
+    for within in ("1h", "1d", "7d"):
+        yield f"failures, {within}", f"{failures}?within={within}"
+    group = reverse("admin:cairnq_django_taskattempt_group")
+    yield "failures of one kind, 7d", f"{group}?{urlencode({**sample['kind'], 'within': '7d'})}"
+    for page, name in (("workers", "workerprocess"), ("queues", "pausedqueue")):
         try:
             yield page, reverse(f"admin:cairnq_django_{name}_changelist")
         except NoReverseMatch:

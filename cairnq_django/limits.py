@@ -10,6 +10,7 @@ HOST_LENGTH = 255
 VERSION_LENGTH = 50
 CORRELATION_ID_LENGTH = 200
 USER_LENGTH = 200  # of who paused a queue
+ERROR_KIND_LENGTH = 200  # of an envelope's code, and of its type
 MESSAGE_LENGTH = 2_000  # of a progress message; a longer one is cut
 
 MIN_PRIORITY = -32_768

@@ -1,4 +1,4 @@
-"""The rows of the queue: tasks, their keys and failed attempts, queues that are paused, workers and their duties."""
+"""The rows of the queue: tasks, their keys, failed attempts, paused queues, workers, their duties, what they did."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from .columns import ExactCharField, PartialIndex
 from .ids import new_task_id
 from .limits import (
     CORRELATION_ID_LENGTH,
+    ERROR_KIND_LENGTH,
     HOST_LENGTH,
     KEY_LENGTH,
     NAME_LENGTH,
@@ -238,16 +239,25 @@ class TaskAttempt(models.Model):
     ended_at = models.DateTimeField(_("ended"), db_default=Now())
     outcome = models.CharField(_("outcome"), max_length=10, choices=AttemptOutcome)
     error = models.JSONField(_("error"), encoder=StrictJSONEncoder)
+    # What failures are grouped by, beside the error and the task's row, from which a great many cannot be read at once.
+    # The database's own default lets a worker of an earlier version write its rows during an upgrade.
+    name = ExactCharField(_("name"), max_length=NAME_LENGTH, db_default="")
+    queue = ExactCharField(_("queue"), max_length=QUEUE_LENGTH, db_default="")
+    error_code = ExactCharField(_("error code"), max_length=ERROR_KIND_LENGTH, db_default="")
+    error_type = ExactCharField(_("error type"), max_length=ERROR_KIND_LENGTH, db_default="")
 
     class Meta:
-        verbose_name = _("attempt")
-        verbose_name_plural = _("attempts")
+        verbose_name = _("failure")
+        verbose_name_plural = _("failures")
         default_permissions = ()
         constraints = [
             models.CheckConstraint(name="cairnq_attempt_outcome", condition=Q(outcome__in=AttemptOutcome.values)),
             models.CheckConstraint(name="cairnq_attempt_number", condition=Q(number__gte=1)),
         ]
-        indexes = [models.Index(name="cairnq_attempt_task", fields=["task", "number"])]
+        indexes = [
+            models.Index(name="cairnq_attempt_task", fields=["task", "number"]),
+            models.Index(name="cairnq_attempt_ended", fields=["ended_at"]),
+        ]
         ordering = ["number", "id"]
 
     def __str__(self) -> str:
@@ -323,3 +333,29 @@ class PausedQueue(models.Model):
 
     def __str__(self) -> str:
         return str(self.queue)
+
+
+class Activity(models.Model):
+    """What workers did for one queue within a minute, or within an hour. They add to it a few seconds later."""
+
+    queue = ExactCharField(_("queue"), max_length=QUEUE_LENGTH)
+    seconds = models.PositiveSmallIntegerField(_("length"))  # of the span of time
+    begins_at = models.DateTimeField(_("begins"))
+    started = models.BigIntegerField(_("started"), default=0)
+    succeeded = models.BigIntegerField(_("succeeded"), default=0)
+    failed = models.BigIntegerField(_("failed for good"), default=0)
+    retried = models.BigIntegerField(_("queued again"), default=0)
+    canceled = models.BigIntegerField(_("canceled"), default=0)
+    waited = models.FloatField(_("waited"), default=0)  # seconds from due to started, of all that were started
+    longest_wait = models.FloatField(_("longest wait"), default=0)  # seconds
+
+    class Meta:
+        verbose_name = _("activity")
+        verbose_name_plural = _("activity")
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(name="cairnq_activity_span", fields=["seconds", "begins_at", "queue"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.queue} {self.begins_at:%Y-%m-%d %H:%M} + {self.seconds} s"

@@ -38,6 +38,10 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
+def overview(page: Page) -> None:
+    page.goto("/admin/cairnq_django/")
+
+
 def tasks(page: Page) -> None:
     page.goto("/admin/cairnq_django/task/")
 
@@ -56,6 +60,16 @@ def cancel(page: Page) -> None:
     expect(page.locator("#cairnq-confirm")).to_be_visible()
 
 
+def failures(page: Page) -> None:
+    page.goto("/admin/cairnq_django/taskattempt/")
+
+
+def failure(page: Page) -> None:
+    failures(page)
+    page.locator(".cairnq-groups h2 a", has_text="send_receipt").click()
+    expect(page.locator("#cairnq-group-form")).to_be_visible()
+
+
 def queues(page: Page) -> None:
     page.goto("/admin/cairnq_django/pausedqueue/")
 
@@ -65,13 +79,19 @@ def workers(page: Page) -> None:
 
 
 PAGES: dict[str, Callable[[Page], None]] = {
+    "overview": overview,
     "tasks": tasks,
     "failed-task": failed_task,
     "running-task": running_task,
+    "failures": failures,
+    "failure": failure,
     "queues": queues,
     "workers": workers,
     "cancel": cancel,
 }
+
+#: Pages whose lower half says as much as the upper one.
+WHOLE = {"overview"}
 
 
 def main() -> None:
@@ -88,7 +108,8 @@ def main() -> None:
             for name in options.pages or PAGES:
                 PAGES[name](page)
                 page.evaluate("document.activeElement.blur()")
-                save(page.screenshot(animations="disabled"), options.into / f"{name}-{look}.png")
+                picture = page.screenshot(animations="disabled", full_page=name in WHOLE)
+                save(picture, options.into / f"{name}-{look}.png")
             context.close()
 
 

@@ -81,6 +81,15 @@ class TaskAttemptFactory(RowFactory):
     started_at = after(-60)
     outcome = AttemptOutcome.RETRIED
     error = factory.LazyFunction(an_error)
+    name = factory.LazyAttribute(lambda attempt: attempt.task.name)
+    queue = factory.LazyAttribute(lambda attempt: attempt.task.queue)
+    error_code = factory.LazyAttribute(lambda attempt: _said(attempt.error, "code"))
+    error_type = factory.LazyAttribute(lambda attempt: _said(attempt.error, "type"))
+
+
+def _said(error: Any, field: str) -> str:
+    said = error.get(field) if isinstance(error, dict) else ""
+    return said if isinstance(said, str) else ""
 
 
 class TaskFactory(RowFactory):

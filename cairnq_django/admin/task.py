@@ -22,12 +22,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.csrf import csrf_protect
 
-from ..envelopes import MESSAGE_LIMIT
+from ..envelopes import MESSAGE_LIMIT, UNEXPECTED
 from ..models import Task, WorkerProcess
 from ..serialization import clean_text
 from . import display, documents
 from .actions import ACTIONS, DJANGO_ACTS_ON_PAGES, PAGE_FIELD, buttons
-from .answering import Answering, version
+from .answering import version
 from .changelist import (
     COUNTED,
     AgeFilter,
@@ -39,14 +39,14 @@ from .changelist import (
     StatusFilter,
     TaskChangeList,
     WorkerFilter,
+    changelist_for,
     search,
 )
 from .timeline import timeline
+from .working import Working
 
 SHOWN_CHILDREN: Final = 50  # on a task's page, the oldest
 SHOWN_ERROR: Final = 90  # characters in the list
-
-UNEXPECTED: Final = "unexpected_exception"  # the code of what a handler did not raise on purpose
 
 _TEMPLATES = "admin/cairnq_django/task"
 
@@ -87,7 +87,7 @@ def _oldest_children(task: Any) -> list[Task]:
 
 
 @admin.register(Task)
-class TaskAdmin(Answering):
+class TaskAdmin(Working):
     """Read-only; each thing that can be done to a task has a permission of its own."""
 
     list_display = ("state_and_progress", "task", "short_error", "age", "took", "tries")
@@ -108,7 +108,7 @@ class TaskAdmin(Answering):
 
     class Media:
         css = {"all": ["cairnq_django/admin.css"]}
-        js = ["cairnq_django/json.js", "cairnq_django/live.js"]
+        js = ["cairnq_django/json.js", "cairnq_django/live.js", "cairnq_django/job.js"]
 
     # What the user may do
 
@@ -139,7 +139,7 @@ class TaskAdmin(Answering):
     # The list
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[TaskChangeList]:
-        return TaskChangeList
+        return changelist_for(request)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Task], search_term: str

@@ -31,6 +31,7 @@ from ..store.workers import WorkerState
 from .agenda import Agenda, Load
 from .aio import AsyncHandlers
 from .attempt import Attempt
+from .bookkeeper import Bookkeeper
 from .budgets import Plan
 from .call import Call
 from .connections import refresh
@@ -92,6 +93,7 @@ class Loop:
             report=self._report,
         )
         self._sweeper = Sweeper(self._using, options.retention, worker_id=self.worker_id, report=self._report)
+        self._bookkeeper = Bookkeeper(self._using, report=self._report)
         self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
         self._recovery_interval = min(options.lease / 3, MAX_RECOVERY_INTERVAL)
         self._next_recovery = 0.0
@@ -129,6 +131,8 @@ class Loop:
             started.callback(self._async_handlers.close)
             self._heartbeat.start()
             started.callback(self._heartbeat.stop)
+            self._bookkeeper.start()
+            started.callback(self._bookkeeper.stop)
             if self._options.retention and not self._burst:
                 self._sweeper.start()
                 started.callback(self._sweeper.stop)
@@ -164,6 +168,7 @@ class Loop:
         settled = self._settlement.run()
         for call in settled:
             self._heartbeat.remove(call.attempts)
+            self._bookkeeper.ended(call.attempts)
             for due_in in [attempt.due_in for attempt in call.attempts if attempt.due_in is not None]:
                 self._agenda.falls_due(time.monotonic() + due_in)
         if self._burst and settled and not self._calls:
@@ -243,6 +248,7 @@ class Loop:
     def _recover(self) -> bool:
         """Whether there may be more."""
         queued, ended = maintenance.recover(self._using)
+        self._bookkeeper.recovered(queued, ended)
         if queued:
             logger.warning("Queued again, since their workers are gone: %d", len(queued))
             self._announce_queued(task.queue for task in queued)
@@ -271,6 +277,7 @@ class Loop:
         self._lookahead.claimed(len(claimed), ended - began)
         if claimed:
             self._database_answers()
+            self._bookkeeper.started(claimed)
         self._agenda.drawn(plan, len(claimed), ended, is_seen=is_seen)
         return claimed
 
@@ -428,6 +435,8 @@ class Loop:
         unfinished = [call for call in self._calls if call.abandon(None)]
         for call in unfinished:
             self._abandoned(call)
+            # Its handler may have settled some of them.
+            self._bookkeeper.ended(call.attempts)
         try:
             returned = self._give_back(unfinished)
             if unfinished:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,12 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from cairnq_django import Task, TaskError, TaskStatus
+from cairnq_django import Task, TaskError, TaskStatus, __version__
 from cairnq_django.envelopes import Envelope, from_exception
 from cairnq_django.ids import first_id_at
-from cairnq_django.models import TaskAttempt, TaskKey
+from cairnq_django.models import Activity, TaskAttempt, TaskKey, WorkerProcess
 from cairnq_django.statuses import AttemptOutcome
+from cairnq_django.store.activity import HOUR, MINUTE, begin_of_span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -111,6 +113,47 @@ class Day:
         Task.objects.bulk_create(self.tasks, batch_size=500)
         TaskAttempt.objects.bulk_create(self.attempts, batch_size=500)
         TaskKey.objects.bulk_create(TaskKey(key=task.key, task=task) for task in self.tasks if task.key)
+        WorkerProcess.objects.bulk_create(self.workers())
+        Activity.objects.bulk_create(self.activity(), batch_size=500)
+
+    def workers(self) -> Iterator[WorkerProcess]:
+        running = Counter(task.worker_id for task in self.tasks if task.is_running)
+        for hours, worker_id in enumerate(WORKERS, start=5):
+            yield WorkerProcess(
+                id=worker_id,
+                host=worker_id[:6],
+                pid=int(worker_id[7:11]),
+                version=__version__,
+                queues=sorted({kind.queue for kind in KINDS}),
+                names=sorted(BY_NAME),
+                concurrency=4,
+                busy=running[worker_id],
+                started_at=self.now - timedelta(hours=hours),
+                seen_at=self.now + timedelta(minutes=10),  # nobody says so again
+            )
+
+    def activity(self) -> list[Activity]:
+        """What the workers would have added up."""
+        rows: dict[tuple[int, datetime, str], Activity] = {}
+
+        def count(what: str, queue: str, moment: datetime, waited: timedelta = timedelta()) -> None:
+            for seconds in (MINUTE, HOUR):
+                begins_at = begin_of_span(moment, seconds)
+                new = Activity(seconds=seconds, begins_at=begins_at, queue=queue)
+                row = rows.setdefault((seconds, begins_at, queue), new)
+                setattr(row, what, getattr(row, what) + 1)
+                row.waited += waited.total_seconds()
+                row.longest_wait = max(row.longest_wait, waited.total_seconds())
+
+        for task in self.tasks:
+            if task.started_at is not None:
+                count("started", task.queue, task.started_at, max(timedelta(), task.started_at - task.run_at))
+            if task.completed_at is not None:
+                count(task.status, task.queue, task.completed_at)
+        for attempt in self.attempts:
+            if attempt.outcome == AttemptOutcome.RETRIED:
+                count("retried", attempt.task.queue, attempt.ended_at)
+        return list(rows.values())
 
     def add(self, kind: Kind, ago: timedelta, **fields: Any) -> Task:
         """A task that was submitted that long ago."""
@@ -157,6 +200,7 @@ class Day:
                     ended_at=end,
                     outcome=AttemptOutcome.FAILED if last else AttemptOutcome.RETRIED,
                     error=failing.error,
+                    **kind_of_failure(task, failing.error),
                 )
             )
             if last:
@@ -250,6 +294,7 @@ def wait(day: Day) -> None:
                 ended_at=start + timedelta(seconds=5),
                 outcome=AttemptOutcome.RETRIED,
                 error=MAIL_BUSY,
+                **kind_of_failure(retried, MAIL_BUSY),
             )
         )
     retried.started_at, retried.worker_id, retried.run_at = start, WORKERS[2], day.now + timedelta(minutes=4)
@@ -265,6 +310,11 @@ def nightly(day: Day) -> None:
     for region in range(5):
         child = day.run(BY_NAME["sum_region"], timedelta(seconds=70 - region))
         child.parent_id, child.root_id = parent.pk, parent.pk
+
+
+def kind_of_failure(task: Task, error: Envelope) -> dict[str, str]:
+    """What an attempt is grouped by."""
+    return {"name": task.name, "queue": task.queue, "error_code": error["code"], "error_type": error["type"]}
 
 
 def mail(day: Day, ago: timedelta) -> Failing | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import path
 
-from cairnq_django.admin import QueueAdmin, TaskAdmin, WorkerAdmin
-from cairnq_django.models import PausedQueue, Task, WorkerProcess
+from cairnq_django.admin import QueueAdmin, TaskAdmin, TaskAttemptAdmin, WorkerAdmin
+from cairnq_django.models import PausedQueue, Task, TaskAttempt, WorkerProcess
 
 back_office = admin.AdminSite("back_office")
 back_office.register(Task, TaskAdmin)
+back_office.register(TaskAttempt, TaskAttemptAdmin)
 back_office.register(PausedQueue, QueueAdmin)
 back_office.register(WorkerProcess, WorkerAdmin)
 
