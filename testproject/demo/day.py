@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 WORKERS = ("shop-1-4711-9f2c66d1", "shop-1-4712-07b3a5e8", "shop-2-2203-c41d9e70")
 HOURS = 24
+PAUSED = "newsletters"  # a queue that waits for somebody to resume it
 OUTAGE = (timedelta(minutes=50), timedelta(minutes=38))  # ago: when the mail server was busy
 
 
@@ -199,6 +200,7 @@ class Day:
                     ended_at=end,
                     outcome=AttemptOutcome.FAILED if last else AttemptOutcome.RETRIED,
                     error=failing.error,
+                    **kind_of_failure(task, failing.error),
                 )
             )
             if last:
@@ -292,9 +294,12 @@ def wait(day: Day) -> None:
                 ended_at=start + timedelta(seconds=5),
                 outcome=AttemptOutcome.RETRIED,
                 error=MAIL_BUSY,
+                **kind_of_failure(retried, MAIL_BUSY),
             )
         )
     retried.started_at, retried.worker_id, retried.run_at = start, WORKERS[2], day.now + timedelta(minutes=4)
+    for seconds in range(40):
+        day.add(BY_NAME["send_newsletter"], timedelta(minutes=70, seconds=seconds))
     for days in (1, 3):
         day.add(BY_NAME["remind_customer"], timedelta(seconds=30 * days), run_at=day.now + timedelta(days=days))
 
@@ -305,6 +310,11 @@ def nightly(day: Day) -> None:
     for region in range(5):
         child = day.run(BY_NAME["sum_region"], timedelta(seconds=70 - region))
         child.parent_id, child.root_id = parent.pk, parent.pk
+
+
+def kind_of_failure(task: Task, error: Envelope) -> dict[str, str]:
+    """What an attempt is grouped by."""
+    return {"name": task.name, "queue": task.queue, "error_code": error["code"], "error_type": error["type"]}
 
 
 def mail(day: Day, ago: timedelta) -> Failing | None:
@@ -379,6 +389,7 @@ KINDS = (
         fails=lambda day, ago: Failing(NO_ORDERS, 3, True),
     ),
     Kind("remind_customer", "mail", 0, (1, 2), lambda number: {"order": number}, lambda number: None),
+    Kind("send_newsletter", PAUSED, 0, (1, 2), lambda number: {"customer": number}, lambda number: None),
     Kind("close_books", "reports", 0, (60, 90), lambda number: {"month": "February"}, lambda number: None),
     Kind("sum_region", "reports", 0, (2, 9), lambda number: {"region": number % 5}, lambda number: {"total": "814.20"}),
 )

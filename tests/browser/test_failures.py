@@ -1,8 +1,7 @@
-"""Failures in a browser: from what fails to its tasks, and all of them queued again, in chunks that can be stopped."""
+"""Failures, and work on many tasks at once, in a browser."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,14 +9,13 @@ from django.urls import reverse
 from playwright.sync_api import expect
 
 from cairnq_django.admin import jobs
-from cairnq_django.clock import after
 from cairnq_django.models import Task
 from tests.browser.pages import YES, list_url, serious_violations, tab_stops, tab_to, too_wide
-from tests.factories import TaskAttemptFactory, TaskFactory, a_great_many
+from tests.factories import TaskAttemptFactory, TaskFactory, a_great_many, an_error
+from tests.helpers import eventually
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
-    from pytest_django.fixtures import SettingsWrapper
+    from playwright.sync_api import Page, Route
 
     from tests.browser.conftest import Visit
 
@@ -26,130 +24,161 @@ pytestmark = pytest.mark.xdist_group("browser")
 PHONE = {"width": 360, "height": 740}
 
 
-def url() -> str:
+def failures_url() -> str:
     return reverse("admin:cairnq_django_taskattempt_changelist")
 
 
-def failed_tasks(number: int, **fields: Any) -> list[Task]:
-    """Tasks that failed in one way at their first attempt."""
-    tasks = [TaskFactory(failed=True, attempt=1, **fields) for _ in range(number)]
-    assert all(task.attempts.count() == 1 for task in tasks)
-    return tasks
+def fail(number: int, **fields: Any) -> list[Task]:
+    return [TaskFactory(**{"failed": True, "attempt": 1, "name": "charge_card", **fields}) for _ in range(number)]
 
 
-def a_bad_night() -> None:
-    failed_tasks(3, name="charge", queue="shop")
-    waiting = TaskFactory(name="w" * 90, queue="q" * 60, delayed=True, attempt=1)
-    traceback = "Traceback (most recent call last):\n" + "x" * 200
-    error = {"type": "t" * 90, "code": "c" * 90, "message": "m" * 300, "details": {"traceback": traceback}}
-    TaskAttemptFactory(task=waiting, error=error, ended_at=after(-900))
-    TaskAttemptFactory(task=waiting, error=error, ended_at=after(-9))
+def open_group(page: Page) -> None:
+    page.goto(failures_url())
+    page.locator(".cairnq-groups h2 a").first.click()
+    expect(page.locator("#cairnq-group-form, .cairnq-now").first).to_be_visible()
 
 
-def begin_to_cancel_all(page: Page) -> None:
+def statuses() -> set[str]:
+    return set(Task.objects.values_list("status", flat=True))
+
+
+def test_a_group_is_retried_in_chunks(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "CHUNK", 2)
+    fail(5)
+    page = visit()
+    open_group(page)
+
+    page.get_by_role("button", name="Retry").click()
+
+    expect(page.locator("#cairnq-job [role=status]")).to_have_text("Finished.")
+    expect(page.locator("#cairnq-job .cairnq-percent")).to_have_text("5 of 5 tasks looked at")
+    expect(page.locator("#cairnq-job .messagelist")).to_contain_text("5 tasks were queued again.")
+    assert statuses() == {"queued"}
+
+
+def test_work_on_many_tasks_is_stopped_and_continued(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "CHUNK", 20)
+    a_great_many(60, name="sync_stock")
+    page = visit()
     page.goto(list_url())
-    page.get_by_label("Select all objects on this page for an action").check()
-    page.get_by_title("Click here to select the objects across all pages").click()
-    page.get_by_label("Action:").select_option(label="Cancel selected tasks")
-    page.get_by_role("button", name="Go").click()
+    page.locator("#action-toggle").check()
+    page.locator(".actions .question a").click()
+    page.locator("select[name=action]").select_option("cancel_tasks")
+    page.locator("button[name=index]").click()
+    held: list[Route] = []
+    page.route("**/job/**", lambda route: held.append(route) if is_first_chunk(route) else route.continue_())
+
+    def is_first_chunk(route: Route) -> bool:
+        return route.request.method == "POST" and not held
+
     page.get_by_role("button", name=YES).click()
+    eventually(lambda: page.wait_for_timeout(10) or held, timeout=30)
+    page.get_by_role("button", name="Stop").click()
+    held[0].continue_()
+
+    expect(page.locator("#cairnq-job .cairnq-percent")).to_have_text("40 of 60 tasks looked at")
+    expect(page.locator("#cairnq-job [role=status]")).to_have_text("Stopped; what was done stays done.")
+    page.reload()
+    expect(page.get_by_role("button", name="Continue")).to_be_visible()
+    assert Task.objects.filter(status="canceled").count() == 40
+
+    page.get_by_role("button", name="Continue").click()
+    expect(page.locator("#cairnq-job [role=status]")).to_have_text("Finished.")
+    assert statuses() == {"canceled"}
 
 
-def test_all_failed_tasks_of_a_group_are_queued_again(visit: Visit) -> None:
-    tasks = failed_tasks(3, name="charge")
-    failed_tasks(1, name="other")
+def test_a_keyboard_alone_retries_a_group(visit: Visit) -> None:
+    fail(3)
     page = visit()
-    page.goto(url())
+    page.goto(failures_url())
 
-    page.get_by_role("link", name="charge").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("task_error in charge")
-    page.get_by_role("button", name="Retry all 3 failed tasks").click()
-
-    expect(page.get_by_role("status")).to_have_text("Finished.")
-    expect(page.locator("#cairnq-job .messagelist")).to_have_text("3 tasks were queued again.")
-    assert {task.status for task in Task.objects.filter(pk__in=[task.pk for task in tasks])} == {"queued"}
-    page.get_by_role("link", name="Back to where this began").click()
-    expect(page.locator(".cairnq-now")).to_contain_text("queued 3")
-
-
-def test_a_keyboard_is_enough(visit: Visit) -> None:
-    failed_tasks(2, name="charge")
-    page = visit()
-    page.goto(url())
-
-    tab_to(page, "charge task_error")
+    tab_to(page, "charge_card task_error")
     page.keyboard.press("Enter")
     page.wait_for_url("**/group/**")
-    tab_to(page, "Retry all 2 failed tasks")
+    tab_to(page, "Retry all 3 failed tasks")
     page.keyboard.press("Enter")
 
-    expect(page.get_by_role("status")).to_have_text("Finished.")
+    expect(page.locator("#cairnq-job [role=status]")).to_have_text("Finished.")
+    assert statuses() == {"queued"}
 
 
-def test_a_job_goes_on_by_itself_until_it_is_stopped_and_from_there_when_it_is_continued(
-    visit: Visit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs, "CHUNK", 1)
-    a_great_many(101)
-    page = visit()
-    begin_to_cancel_all(page)
-    expect(page.locator(".cairnq-percent")).to_have_text(re.compile(r"^[3-9] of 101"))
-
-    page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_role("status")).to_have_text("Stopped; what was done stays done.")
-    with page.expect_response(lambda response: "/job/" in response.url):
-        page.reload()
-    expect(page.get_by_role("button", name="Continue")).to_be_visible()
-    expect(page.get_by_role("status")).to_have_text("Stopped; what was done stays done.")
-    assert 0 < Task.objects.canceled().count() < 101
-
-    monkeypatch.setattr(jobs, "CHUNK", 50)
-    page.get_by_role("button", name="Continue").click()
-    expect(page.get_by_role("status")).to_have_text("Finished.")
-    expect(page.locator("#cairnq-job .messagelist")).to_have_text("101 tasks were canceled.")
-    assert Task.objects.canceled().count() == 101
-
-
-def test_without_scripts_a_button_goes_on(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_goes_on_without_scripts(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "CHUNK", 2)
-    failed_tasks(3, name="charge")
+    fail(3)
     page = visit(java_script_enabled=False)
-    page.goto(url())
-    page.get_by_role("link", name="charge").click()
-    page.get_by_role("button", name="Retry all 3 failed tasks").click()
-    expect(page.locator(".cairnq-percent")).to_have_text("2 of 3 tasks looked at")
+    open_group(page)
 
-    page.get_by_role("button", name="Continue").click()
+    page.get_by_role("button", name="Retry").click()
+    while page.get_by_role("button", name="Continue").count():
+        page.get_by_role("button", name="Continue").click()
+        page.wait_for_load_state()
 
-    expect(page.get_by_role("status")).to_have_text("Finished.")
+    expect(page.locator("#cairnq-job [role=status]")).to_have_text("Finished.")
+    assert statuses() == {"queued"}
+
+
+def test_who_may_only_view_can_do_nothing_about_failures(visit: Visit) -> None:
+    fail(1)
+    page = visit("view_task", "view_taskattempt")
+
+    open_group(page)
+
+    expect(page.locator(".cairnq-failure")).to_contain_text("boom")
+    expect(page.locator("#content button")).to_have_count(0)
 
 
 @pytest.mark.parametrize("language", ["en", "ar"])
-def test_nothing_is_too_wide_for_a_phone(visit: Visit, settings: SettingsWrapper, language: str) -> None:
+def test_a_phone_does_not_scroll_sideways(visit: Visit, settings: Any, language: str) -> None:
     settings.LANGUAGE_CODE = language
-    a_bad_night()
+    fail(2, queue="q" * 90)
+    task = TaskFactory(name="n" * 90, delayed=True, attempt=1)
+    TaskAttemptFactory(task=task, error={**an_error("m" * 300), "code": "c" * 90, "type": "t" * 90})
     page = visit(viewport=PHONE)
 
-    page.goto(url())
-    assert page.locator("html").get_attribute("dir") == ("rtl" if language == "ar" else "ltr")
+    page.goto(failures_url())
     assert too_wide(page) == []
-    page.locator(".cairnq-groups a").last.click()
-    page.wait_for_url("**/group/**")
+
+    for link in page.locator(".cairnq-groups h2 a").evaluate_all("all => all.map((each) => each.href)"):
+        page.goto(link)
+        assert too_wide(page) == []
+    page.goto(failures_url())
+    page.locator(".cairnq-groups h2 a", has_text="task_error").click()
+    page.locator("[value=retry_tasks]").click()
+    expect(page.locator("#cairnq-job")).to_be_visible()
     assert too_wide(page) == []
 
 
-def test_the_pages_are_accessible(visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "CHUNK", 1)
-    a_bad_night()
+def test_a_keyboard_reaches_every_control_and_shows_where_it_is(visit: Visit) -> None:
+    fail(2)
+    TaskFactory(failed=True, name="other", queue="other")
+    page = visit()
+    page.goto(failures_url())
+    shown = every_control_is_reached(page)
+    page.locator(".cairnq-groups h2 a").first.click()
+    expect(page.locator("#cairnq-group-form")).to_be_visible()
+    assert shown + every_control_is_reached(page) > 10
+
+
+def every_control_is_reached(page: Page) -> int:
+    """How many controls the Tab key has to reach, and does, each of them so that this can be seen."""
+    controls = page.locator("#content").locator("a[href]:visible, button:visible, select:visible, summary:visible")
+    count = controls.count()
+    stops = tab_stops(page)
+    assert len(stops) >= count
+    assert [stop for stop in stops if not stop["visible"]] == []
+    return count
+
+
+def test_the_pages_of_failures_have_no_serious_flaw_for_assistive_technology(visit: Visit) -> None:
+    fail(2)
+    TaskFactory(failed=True, name="other", queue="other")
     page = visit(bypass_csp=True)
-    page.goto(url())
-    assert serious_violations(page) == []
-    assert [stop for stop in tab_stops(page) if not stop["visible"] or not stop["name"]] == []
-
-    page.get_by_role("link", name="charge").click()
-    page.wait_for_url("**/group/**")
+    page.goto(failures_url())
     assert serious_violations(page) == []
 
-    page.get_by_role("button", name="Retry all 3 failed tasks").click()
-    expect(page.get_by_role("status")).to_have_text("Finished.")
+    open_group(page)
+    assert serious_violations(page) == []
+
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator("#cairnq-job [role=status]")).to_have_text("Finished.")
     assert serious_violations(page) == []

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 from django.core.management.base import BaseCommand
 from django.db import transaction
+from django.utils import timezone
 
 from cairnq_django import Task
-from testproject.demo.day import make_up_a_day
+from cairnq_django.models import PausedQueue
+from testproject.demo.day import PAUSED, make_up_a_day
 from testproject.demo.show import LOGIN, PASSWORD
 
 
@@ -27,3 +30,5 @@ class Command(BaseCommand):
         with transaction.atomic():
             get_user_model().objects.create_superuser(LOGIN, password=PASSWORD)
             make_up_a_day()
+            an_hour_ago = timezone.now() - timedelta(hours=1)
+            PausedQueue.objects.create(queue=PAUSED, paused_by="ada", paused_at=an_hour_ago)
