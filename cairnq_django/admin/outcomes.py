@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from django.contrib import messages
 from django.utils.functional import Promise
-from django.utils.translation import gettext_lazy, ngettext_lazy
+from django.utils.translation import gettext_lazy, ngettext_lazy, pgettext_lazy
 
 from ..models import Task
 from ..statuses import TaskStatus
@@ -156,9 +156,9 @@ KINDS: Final = {kind.code: kind for kind in _ALL}
 WHY_NOT: Final = {
     TaskStatus.QUEUED: gettext_lazy("already queued"),
     TaskStatus.RUNNING: gettext_lazy("still running"),
-    TaskStatus.SUCCEEDED: gettext_lazy("succeeded"),
-    TaskStatus.FAILED: gettext_lazy("failed"),
-    TaskStatus.CANCELED: gettext_lazy("canceled"),
+    TaskStatus.SUCCEEDED: pgettext_lazy("reason", "succeeded"),
+    TaskStatus.FAILED: pgettext_lazy("reason", "failed"),
+    TaskStatus.CANCELED: pgettext_lazy("reason", "canceled"),
 }
 KEY_IN_USE: Final = gettext_lazy("the key has another live task")
 

@@ -372,15 +372,15 @@ def _about_pauses(queues: list[Queue], pages: Pages) -> list[Finding]:
 
 
 def _about_pause(queue: Queue, pause: PausedQueue) -> SafeString:
-    text = _("The queue {queue} is paused since {since}")
+    text = _("The queue {queue} is paused since {since}.")
     if pause.paused_by:
-        text = _("The queue {queue} is paused since {since}, by {who}")
+        text = _("The queue {queue} is paused since {since}, by {who}.")
     said = [format_html(text, queue=_name(queue.name), since=_time(pause.paused_at), who=_name(pause.paused_by))]
     if pause.until is not None:
-        said.append(format_html(_("That ends at {until}"), until=_time(pause.until)))
-    waits = ngettext("{number} task waits in it", "{number} tasks wait in it", queue.figures.depth)
+        said.append(format_html(_("That ends at {until}."), until=_time(pause.until)))
+    waits = ngettext("{number} task waits in it.", "{number} tasks wait in it.", queue.figures.depth)
     said.append(format_html(waits, number=queue.depth))
-    return format_html_join(" ", "{}.", ((sentence,) for sentence in said))
+    return format_html_join(" ", "{}", ((sentence,) for sentence in said))
 
 
 def _about_failures(

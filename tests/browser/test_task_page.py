@@ -130,7 +130,7 @@ def test_a_task_is_canceled_after_a_question(visit: Visit) -> None:
     page.goto(page_url(task))
 
     page.get_by_role("button", name="Cancel task").click()
-    page.get_by_role("link", name="No, take me back").click()
+    page.get_by_role("link", name="No, go back").click()
     expect(page.locator(".field-state .cairnq-status")).to_have_text("running")
     assert not task.refresh().cancel_requested
 
