@@ -36,11 +36,7 @@ def resume_queue(queue: str) -> bool:
 
     Joins the caller's transaction. Raises `TypeError` or `ValueError` for what cannot be a queue.
     """
-    queue = _checked(queue)
-    using = task_database()
-    was_paused = pauses.resume(using, queue)
-    notify.announce(using, Channel.QUEUED, [queue])
-    return was_paused
+    return request_resume(queue) is not None
 
 
 def paused_queues() -> list[PausedQueue]:
@@ -56,6 +52,15 @@ apaused_queues = twin(paused_queues)
 def request_pause(queue: str, *, until: Seconds | datetime | None = None, by: str = "") -> Paused:
     """`pause_queue()` that leaves a pause as it is, also saying whether it changed anything."""
     return _paused(queue, until, by, anew=False)
+
+
+def request_resume(queue: str, *, since: datetime | None = None) -> Paused | None:
+    """`resume_queue()` that leaves any other pause than that `since` then, also saying which there was."""
+    queue = _checked(queue)
+    using = task_database()
+    resumed = pauses.resume(using, queue, since=since)
+    notify.announce(using, Channel.QUEUED, [queue])
+    return resumed
 
 
 def declared_queues() -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django import forms
@@ -13,6 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 from django.utils.decorators import method_decorator
 from django.utils.formats import number_format
 from django.utils.html import format_html
@@ -27,7 +29,7 @@ from django.views.decorators.http import require_POST, require_safe
 from ..arguments import text
 from ..limits import QUEUE_LENGTH, USER_LENGTH
 from ..models import PausedQueue, Task
-from ..queues import declared_queues, request_pause, resume_queue
+from ..queues import declared_queues, request_pause, request_resume
 from ..serialization import clean_text
 from ..statuses import TaskStatus
 from ..store.engine import task_database
@@ -141,11 +143,15 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not self.has_resume_permission(request):
             raise PermissionDenied
         queue = _queue(request)
-        if resume_queue(queue):
+        resumed = request_resume(queue, since=_since(request))
+        if resumed is None:
+            self._tell(request, messages.WARNING, _("Queue “%(queue)s” was not paused any more."), queue=queue)
+        elif resumed.changed:
             self.log_change(request, PausedQueue(queue=queue), _("Resumed."))
             self._tell(request, messages.SUCCESS, _("Queue “%(queue)s” gives out tasks again."), queue=queue)
         else:
-            self._tell(request, messages.WARNING, _("Queue “%(queue)s” was not paused any more."), queue=queue)
+            said = _("Queue “%(queue)s” was paused anew by %(user)s, %(when)s, %(until)s. Nothing was changed.")
+            self._tell(request, messages.WARNING, said, queue=queue, **_told(resumed.pause))
         return HttpResponseRedirect(self.url("changelist"))
 
     def change_view(
@@ -172,16 +178,13 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         except ValueError:
             form.add_error("until", _("That time has passed, by the clock of the database."))
             return False
-        until = _("until %(time)s") % {"time": _time(pause.until)} if pause.until else _("until it is resumed")
+        told = _told(pause)
         if changed:
-            said = _("Paused %(until)s.") % {"until": until}
-            self.log_change(request, PausedQueue(queue=queue), said)
-            self._tell(request, messages.SUCCESS, _("Queue “%(queue)s” is paused %(until)s."), queue=queue, until=until)
-            return True
-        said = _("Queue “%(queue)s” was paused already by %(user)s, %(when)s, %(until)s. Nothing was changed.")
-        when = display.distance(pause.paused_at)
-        user = pause.paused_by or _("someone")
-        self._tell(request, messages.WARNING, said, queue=queue, user=user, when=when, until=until)
+            self.log_change(request, PausedQueue(queue=queue), _("Paused %(until)s.") % told)
+            self._tell(request, messages.SUCCESS, _("Queue “%(queue)s” is paused %(until)s."), queue=queue, **told)
+        else:
+            said = _("Queue “%(queue)s” was paused already by %(user)s, %(when)s, %(until)s. Nothing was changed.")
+            self._tell(request, messages.WARNING, said, queue=queue, **told)
         return True
 
     def _tell(self, request: HttpRequest, level: int, said: str, **facts: str) -> None:
@@ -199,6 +202,7 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         at_least = _("at least %(count)s") if figures.is_deeper and figures.due < figures.depth else over
         running = _("at least %(count)s") if figures.runs_more else "%(count)s"
         asked = {"queue": name}
+        seen = {} if pause is None else {"since": pause.paused_at.isoformat()}
         may_pause = pause is None and self.has_pause_permission(request)
         may_resume = pause is not None and self.has_resume_permission(request)
         return Row(
@@ -213,7 +217,7 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             waiting_url=self._tasks(request, name, TaskStatus.QUEUED) if figures.depth else "",
             running_url=self._tasks(request, name, TaskStatus.RUNNING) if figures.running else "",
             pause_url=f"{self.url('pause')}?{urlencode(asked)}" if may_pause else "",
-            resume_url=f"{self.url('resume')}?{urlencode(asked)}" if may_resume else "",
+            resume_url=f"{self.url('resume')}?{urlencode({**asked, **seen})}" if may_resume else "",
             history_url=self.url("history", quote(name)),
         )
 
@@ -236,6 +240,23 @@ def _queue(request: HttpRequest) -> str:
         raise Http404 from None
 
 
+def _since(request: HttpRequest) -> datetime | None:
+    """Since when the queue was paused that the visitor saw."""
+    try:
+        return parse_datetime(request.GET.get("since", ""))
+    except ValueError:
+        return None
+
+
+def _told(pause: PausedQueue) -> dict[str, str]:
+    """What is known of a pause, for a sentence."""
+    return {
+        "user": pause.paused_by or _("someone"),
+        "when": display.distance(pause.paused_at),
+        "until": _("until %(time)s") % {"time": _time(pause.until)} if pause.until else _("until it is resumed"),
+    }
+
+
 def _facts(pause: PausedQueue) -> list[SafeString | str]:
     facts: list[SafeString | str] = []
     if pause.paused_by:
@@ -247,5 +268,5 @@ def _facts(pause: PausedQueue) -> list[SafeString | str]:
     return [*facts, format_html(_("until {time}"), time=display.moment_and_distance(pause.until))]
 
 
-def _time(when: Any) -> str:
+def _time(when: datetime) -> str:
     return str(timezone.localtime(when).strftime("%Y-%m-%d %H:%M:%S %Z"))

@@ -17,7 +17,9 @@ from ..querysets import TaskQuerySet
 from ..statuses import TERMINAL, TaskStatus
 from .engine import is_postgresql
 
-COUNTED: Final = 10_000  # tasks, of each queue
+COUNTED: Final = 10_000  # tasks, of each queue; running ones, of all together
+COUNTED_IN_ALL: Final = 50_000  # tasks that wait, if that leaves `COUNTED_AT_LEAST` to each queue
+COUNTED_AT_LEAST: Final = 1_000
 QUEUES: Final = 1_000  # that have tasks waiting
 LEVELS: Final = 500  # of a queue, names with their priorities, in which the one that waits longest is looked for
 
@@ -56,7 +58,7 @@ class QueueFigures:
     """How one queue stands, as far as that can be said without reading all of it."""
 
     queue: str
-    depth: int = 0  # queued tasks, delayed ones included; no more than `COUNTED`
+    depth: int = 0  # queued tasks, delayed ones included, as far as they were counted
     is_deeper: bool = False  # whether there are more
     due: int = 0  # of those counted, whether or not the queue is paused
     running: int = 0
@@ -68,10 +70,15 @@ class QueueFigures:
 def queue_figures(using: str, also: Iterable[str] = ()) -> list[QueueFigures]:
     """Each queue with live tasks, each that is paused and those in `also`, in the order of their names.
 
-    Bounded: finds the queues by skipping through the claim index, one look for each, and counts up to `COUNTED`. The
-    longest wait is that of the first `LEVELS` names with their priorities; no more than `QUEUES` are looked at.
+    Bounded: finds the queues by skipping through the claim index, one look for each, no more than `QUEUES`, and counts
+    up to `COUNTED` in each, less if they are many. The longest wait is that of the first `LEVELS` names with their
+    priorities.
     """
-    waiting = _waiting_on_postgresql(using) if is_postgresql(using) else dict(_waiting(using))
+    if is_postgresql(using):
+        waiting = _waiting_on_postgresql(using)
+    else:
+        queued = Task.objects.using(using).queued()
+        waiting = _waiting(queued, list(islice(_each(queued, "queue"), QUEUES)))
     # Ordered by what the index holds, so that no database takes a table of many for the shorter way.
     running = Task.objects.using(using).filter(lease_until__isnull=False).order_by("lease_until")
     running_in = list(running.values_list("queue", flat=True)[: COUNTED + 1])
@@ -109,19 +116,25 @@ def runnable(using: str, queues: Sequence[str], names: Sequence[str]) -> bool:
     return waiting.filter(Q(run_at__lte=Now()) | Q(attempt__gt=0)).exists()
 
 
-def _waiting(using: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What waits in each queue, in one step for each queue and name, and two for each of its levels."""
-    queued = Task.objects.using(using).queued()
-    for queue in islice(_each(queued, "queue"), QUEUES):
-        waiting = queued.filter(queue=queue)
-        counted = waiting.values("pk", "run_at")[: COUNTED + 1].aggregate(
+def _counted_in_each(queues: Sequence[str]) -> int:
+    return max(COUNTED_AT_LEAST, min(COUNTED, COUNTED_IN_ALL // max(len(queues), 1)))
+
+
+def _waiting(queued: TaskQuerySet, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What waits in each queue, in one step for each name and two for each of its priorities."""
+    most = _counted_in_each(queues)
+    waiting: dict[str, dict[str, Any]] = {}
+    for queue in queues:
+        in_queue = queued.filter(queue=queue)
+        counted = in_queue.values("pk", "run_at")[: most + 1].aggregate(
             depth=Count("pk"), due=Count("pk", filter=Q(run_at__lte=Now()))
         )
         firsts = [
-            level.order_by("run_at").values_list("run_at", Now()).first() for level in islice(_levels(waiting), LEVELS)
+            level.order_by("run_at").values_list("run_at", Now()).first() for level in islice(_levels(in_queue), LEVELS)
         ]
         waits = [(now - run_at).total_seconds() for run_at, now in filter(None, firsts) if run_at <= now]
-        yield queue, _counted(**counted, oldest_wait=max(waits, default=None))
+        waiting[queue] = _as_counted(**counted, most=most, oldest_wait=max(waits, default=None))
+    return waiting
 
 
 def _levels(queued: TaskQuerySet) -> Iterator[TaskQuerySet]:
@@ -142,9 +155,7 @@ def _each(queued: TaskQuerySet, column: str) -> Iterator[str]:
         value = queued.filter(**{f"{column}__gt": value}).aggregate(first=Min(column))["first"]
 
 
-# The same in one statement. Ordered as the index is, since the planner might else read the table until it has found
-# enough, which the newest rows are last in.
-_WAITING = """
+_QUEUES = """
 WITH RECURSIVE queue (name) AS (
     (SELECT task.queue FROM {table} AS task WHERE task.status = 'queued' ORDER BY task.queue LIMIT 1)
     UNION ALL
@@ -153,8 +164,14 @@ WITH RECURSIVE queue (name) AS (
         ORDER BY task.queue LIMIT 1
     ) FROM queue WHERE queue.name IS NOT NULL
 )
+SELECT name FROM queue WHERE name IS NOT NULL LIMIT %s
+"""
+
+# Ordered as the index is, since the planner might else read the table until it has found enough, which the newest rows
+# are last in.
+_WAITING = """
 SELECT queue.name, counted.depth, counted.due, EXTRACT(EPOCH FROM STATEMENT_TIMESTAMP() - oldest.run_at)
-FROM (SELECT name FROM queue WHERE name IS NOT NULL LIMIT %s) AS queue
+FROM unnest(%s::varchar[]) AS queue (name)
 CROSS JOIN LATERAL (
     SELECT count(*) AS depth, count(*) FILTER (WHERE task.run_at <= STATEMENT_TIMESTAMP()) AS due FROM (
         SELECT task.run_at FROM {table} AS task WHERE task.status = 'queued' AND task.queue = queue.name
@@ -191,20 +208,20 @@ CROSS JOIN LATERAL (
 
 
 def _waiting_on_postgresql(using: str) -> dict[str, dict[str, Any]]:
+    """As `_waiting()`, in two statements."""
     connection = connections[using]
-    sql = _WAITING.format(table=connection.ops.quote_name(Task._meta.db_table))
+    table = connection.ops.quote_name(Task._meta.db_table)
     with connection.cursor() as cursor:
-        cursor.execute(sql, [QUEUES, COUNTED + 1, LEVELS])
+        cursor.execute(_QUEUES.format(table=table), [QUEUES])
+        queues = [queue for (queue,) in cursor.fetchall()]
+        most = _counted_in_each(queues)
+        cursor.execute(_WAITING.format(table=table), [queues, most + 1, LEVELS])
         return {
-            queue: _counted(depth, due, None if waited is None else float(waited))
+            queue: _as_counted(depth, due, most=most, oldest_wait=None if waited is None else float(waited))
             for queue, depth, due, waited in cursor.fetchall()
         }
 
 
-def _counted(depth: int, due: int, oldest_wait: float | None) -> dict[str, Any]:
-    return {
-        "depth": min(depth, COUNTED),
-        "is_deeper": depth > COUNTED,
-        "due": min(due, COUNTED),
-        "oldest_wait": oldest_wait,
-    }
+def _as_counted(depth: int, due: int, *, most: int, oldest_wait: float | None) -> dict[str, Any]:
+    """One more than `most` says that there are more."""
+    return {"depth": min(depth, most), "is_deeper": depth > most, "due": min(due, most), "oldest_wait": oldest_wait}

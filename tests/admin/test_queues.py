@@ -150,6 +150,18 @@ def test_what_someone_else_did_meanwhile_is_told_and_left(keeper: Visitor) -> No
     assert history() == []
 
 
+def test_a_pause_that_the_visitor_has_not_seen_is_left(keeper: Visitor) -> None:
+    pause_queue("mail", by="bob")
+    seen = rows(open_page(keeper))["mail"].resume_url
+    PausedQueue.objects.update(paused_at=after(-1), paused_by="carol")
+    ((level, said),) = Answer(keeper.client.post(seen, follow=True)).messages
+    assert level == "warning"
+    assert said.startswith("Queue “mail” was paused anew by carol, ")
+    assert [each.paused_by for each in paused_queues()] == ["carol"]
+    assert history() == []
+    assert "success" in {level for level, _ in resume(keeper, "mail").messages}
+
+
 def test_who_may_only_look_sees_everything_and_can_do_nothing(log_in: Callable[..., Visitor]) -> None:
     viewer = log_in("view_pausedqueue")
     pause_queue("mail", by="bob")

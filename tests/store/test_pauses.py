@@ -184,7 +184,7 @@ def test_a_pause_that_is_over_is_as_none() -> None:
     assert paused is not None
     assert paused.changed
     PausedQueue.objects.update(until=after(-1))
-    assert not pauses.resume(DB, "mail")
+    assert pauses.resume(DB, "mail") is None
     assert not PausedQueue.objects.exists()
 
 

@@ -116,7 +116,8 @@ def test_the_longest_wait_is_that_of_any_name_and_priority() -> None:
 
 
 def test_figures_count_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stats_module, "COUNTED", 3)
+    for name, number in {"COUNTED": 3, "COUNTED_AT_LEAST": 1}.items():
+        monkeypatch.setattr(stats_module, name, number)
     for queue, count in {"mail": 5, "default": 3}.items():
         for _ in range(count):
             TaskFactory(queue=queue)
@@ -126,6 +127,8 @@ def test_figures_count_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (default.depth, default.is_deeper, default.due) == (3, False, 3)
     assert mail.runs_more
     assert mail.running + default.running == 3
+    monkeypatch.setattr(stats_module, "COUNTED_IN_ALL", 5)
+    assert [(each.depth, each.is_deeper) for each in figures().values()] == [(2, True), (2, True)]
 
 
 def test_figures_say_what_is_paused() -> None:
