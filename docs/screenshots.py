@@ -78,6 +78,18 @@ def workers(page: Page) -> None:
     page.goto("/admin/cairnq_django/workerprocess/")
 
 
+def pause(page: Page) -> None:
+    queues(page)
+    page.get_by_role("link", name="Pause… mail").click()
+    expect(page.locator("#cairnq-pause")).to_be_visible()
+
+
+def worker(page: Page) -> None:
+    workers(page)
+    page.locator("#result_list tbody a").first.click()
+    expect(page.locator("#workerprocess_form")).to_be_visible()
+
+
 PAGES: dict[str, Callable[[Page], None]] = {
     "overview": overview,
     "tasks": tasks,
@@ -86,7 +98,9 @@ PAGES: dict[str, Callable[[Page], None]] = {
     "failures": failures,
     "failure": failure,
     "queues": queues,
+    "pause": pause,
     "workers": workers,
+    "worker": worker,
     "cancel": cancel,
 }
 

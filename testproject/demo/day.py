@@ -129,7 +129,7 @@ class Day:
                 concurrency=4,
                 busy=running[worker_id],
                 started_at=self.now - timedelta(hours=hours),
-                seen_at=self.now + timedelta(minutes=10),  # nobody says so again
+                seen_at=self.now + timedelta(minutes=2),  # nobody says so again
             )
 
     def activity(self) -> list[Activity]:

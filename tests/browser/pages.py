@@ -19,16 +19,24 @@ YES = "Yes, I\u2019m sure"  # what a question's button says
 
 TAB_STOPS = 200  # more than any page of the tests has
 
-# Elements that scroll sideways although they do not hold code, and what is too wide where that is the page itself.
+# Elements that scroll sideways although they do not hold code, what is too wide where that is the page itself, and what
+# would stick out if something around it did not cut it off.
 _TOO_WIDE = """
 () => {
+    const width = document.documentElement.clientWidth;
     const name = (each) => `${each.tagName}#${each.id}.${each.className}: ${each.textContent.trim().slice(0, 30)}`;
-    const scrolls = (each) => /auto|scroll/.test(getComputedStyle(each).overflowX) && each.tagName !== "PRE";
-    const wide = [...document.querySelectorAll("*")].filter((each) => each.scrollWidth > each.clientWidth);
+    const scrolls = (each) => /auto|scroll/.test(getComputedStyle(each).overflowX);
+    const all = [...document.querySelectorAll("body *")].filter((each) => each.checkVisibility());
+    const wide = all.filter((each) => each.scrollWidth > each.clientWidth);
     const innermost = (each) => !wide.some((other) => other !== each && each.contains(other));
+    const sticksOut = (each) => {
+        const { left, right } = each.getBoundingClientRect();
+        return (left < -1 || right > width + 1) && !(each.parentElement && each.parentElement.closest("pre"));
+    };
     return [
-        ...wide.filter(scrolls).map(name),
-        ...(wide.includes(document.documentElement) ? ["the page", ...wide.filter(innermost).map(name)] : []),
+        ...wide.filter((each) => scrolls(each) && each.tagName !== "PRE").map(name),
+        ...(document.documentElement.scrollWidth > width ? ["the page", ...wide.filter(innermost).map(name)] : []),
+        ...all.filter(sticksOut).map(name),
     ];
 }
 """
