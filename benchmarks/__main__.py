@@ -19,7 +19,7 @@ from tests.servers import named_by_environment, postgres
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NAMES = ["claims", "heavy", "sweep"]
+NAMES = ["claims", "heavy", "pages", "sweep"]
 
 
 def main() -> None:

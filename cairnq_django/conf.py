@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,6 +21,8 @@ from .statuses import TERMINAL, TaskStatus
 SETTING: Final = "CAIRNQ"
 
 MIN_HEARTBEAT_INTERVAL: Final = 0.05  # seconds
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{16,}")
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,8 @@ class Settings:
     max_payload_bytes: int = 1_048_576
     max_queue_depth: int | dict[str, int] | None = None  # tasks queued, for all queues or by name; None: no limit
     max_queue_wait: float = 10.0  # that a submit waits for a full queue
+    monitor_token: str | None = None  # for machines that ask for health and metrics; None: staff alone may
+    health_max_wait: float | None = 300.0  # that a due task may wait before the queue is not well; None: any
     retention: tuple[RetentionRule, ...] = ()  # a task is deleted when any of these matches it
 
 
@@ -160,6 +165,20 @@ def _depths(value: Any, name: str) -> int | dict[str, int] | None:
     }
 
 
+def _token(value: Any, name: str) -> str | None:
+    # The messages go into logs, and leave the value out.
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string or None, got {type(value).__name__}")
+    if not _TOKEN.fullmatch(value):
+        raise ValueError(
+            f"{name} must have at least 16 characters of those that a header may hold in a token (letters, digits and "
+            "-._~+/=); make one with: python -c 'import secrets; print(secrets.token_urlsafe())'"
+        )
+    return value
+
+
 def _retention(value: Any, name: str) -> tuple[RetentionRule, ...]:
     if value is None:
         return ()
@@ -224,5 +243,7 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "MAX_PAYLOAD_BYTES": partial(integer, minimum=1),
     "MAX_QUEUE_DEPTH": _depths,
     "MAX_QUEUE_WAIT": seconds,
+    "MONITOR_TOKEN": _token,
+    "HEALTH_MAX_WAIT": partial(seconds, allow_none=True),
     "RETENTION": _retention,
 }

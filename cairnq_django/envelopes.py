@@ -15,6 +15,7 @@ from typing import Any, Final, TypedDict, TypeVar
 from django.utils.functional import Promise
 
 from .errors import LostLease, SerializationError, TaskCanceled, TaskError
+from .limits import ERROR_KIND_LENGTH, WORKER_ID_LENGTH
 from .serialization import clean_text, dumped_size, normalize, type_name
 
 T = TypeVar("T")
@@ -23,7 +24,8 @@ MESSAGE_LIMIT: Final = 4_000  # characters
 TRACEBACK_LIMIT: Final = 16_000  # characters
 DETAILS_LIMIT: Final = 65_536  # bytes of JSON
 
-_NAME_LIMIT = 200  # characters of a code and of an exception's type
+UNEXPECTED: Final = "unexpected_exception"  # the code of what a handler did not raise on purpose
+
 _SHOWN_EXCEPTIONS = 20  # in one traceback: causes, contexts and members of groups
 _SHOWN_FRAMES = 50  # of one exception, at either end
 _SHOWN_NOTES = 10  # of one exception
@@ -54,14 +56,14 @@ def from_exception(exception: BaseException, *, max_depth: int) -> Envelope:
     replaced by a note that says so. Whatever the exception holds, this does not fail and takes little time and memory.
     """
     error: Any = exception
-    kind = _attempt(lambda: clean_text(type_name(type(error)), _NAME_LIMIT), "(unknown type)")
+    kind = _attempt(lambda: clean_text(type_name(type(error)), ERROR_KIND_LENGTH), "(unknown type)")
     message = _attempt(lambda: _message(error), "(the message cannot be read: str() of the exception failed)")
     if issubclass(type(error), TaskError):
-        code = _attempt(lambda: clean_text(error.code, _NAME_LIMIT), "task_error")
+        code = _attempt(lambda: clean_text(error.code, ERROR_KIND_LENGTH), "task_error")
         retryable = _attempt(lambda: bool(error.retryable), True)
         details = _attempt(lambda: _details(error.details, max_depth), {"not_stored": "(the details cannot be read)"})
     else:
-        code, retryable = "unexpected_exception", True
+        code, retryable = UNEXPECTED, True
         details = {"traceback": _attempt(lambda: _traceback(error), "(the traceback cannot be read)")}
     return Envelope(type=kind, code=code, message=message, retryable=retryable, details=details)
 
@@ -95,12 +97,12 @@ def lease_expired(worker_id: str, attempt: int) -> Envelope:
         type=type_name(LostLease),
         code="lease_expired",
         message=(
-            f"Worker {clean_text(worker_id, _NAME_LIMIT)} stopped renewing the lease of attempt {attempt}. Most likely "
-            "its process was killed (out of memory?), it froze, or it lost the connection to the database; on SQLite, "
-            "something may have held the write lock for longer than the lease"
+            f"Worker {clean_text(worker_id, WORKER_ID_LENGTH)} stopped renewing the lease of attempt {attempt}. Most "
+            "likely its process was killed (out of memory?), it froze, or it lost the connection to the database; on "
+            "SQLite, something may have held the write lock for longer than the lease"
         ),
         retryable=True,
-        details={"worker_id": clean_text(worker_id, _NAME_LIMIT), "attempt": attempt},
+        details={"worker_id": clean_text(worker_id, WORKER_ID_LENGTH), "attempt": attempt},
     )
 
 

@@ -1,4 +1,4 @@
-"""How long and how large the parts of a task may be; the columns are made to these."""
+"""How long and how large the parts of a task and of a worker may be; the columns are made to these."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ NAME_LENGTH = 200
 QUEUE_LENGTH = 100
 KEY_LENGTH = 255
 WORKER_ID_LENGTH = 200
+HOST_LENGTH = 255
+VERSION_LENGTH = 50
 CORRELATION_ID_LENGTH = 200
 USER_LENGTH = 200  # of who paused a queue
+ERROR_KIND_LENGTH = 200  # of an envelope's code, and of its type
 MESSAGE_LENGTH = 2_000  # of a progress message; a longer one is cut
 
 MIN_PRIORITY = -32_768

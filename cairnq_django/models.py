@@ -1,4 +1,4 @@
-"""The rows of the queue: tasks, their keys and failed attempts, duties of workers, queues that are paused."""
+"""The rows of the queue: tasks, their keys, failed attempts, paused queues, workers, their duties, what they did."""
 
 from __future__ import annotations
 
@@ -13,8 +13,18 @@ from django.utils.translation import gettext_lazy as _
 from .clock import Now
 from .columns import ExactCharField, PartialIndex
 from .ids import new_task_id
-from .limits import CORRELATION_ID_LENGTH, KEY_LENGTH, NAME_LENGTH, QUEUE_LENGTH, USER_LENGTH, WORKER_ID_LENGTH
-from .querysets import PausedQueueQuerySet, TaskQuerySet
+from .limits import (
+    CORRELATION_ID_LENGTH,
+    ERROR_KIND_LENGTH,
+    HOST_LENGTH,
+    KEY_LENGTH,
+    NAME_LENGTH,
+    QUEUE_LENGTH,
+    USER_LENGTH,
+    VERSION_LENGTH,
+    WORKER_ID_LENGTH,
+)
+from .querysets import PausedQueueQuerySet, TaskQuerySet, WorkerQuerySet
 from .serialization import StrictJSONEncoder
 from .statuses import TERMINAL, AttemptOutcome, TaskStatus
 
@@ -229,16 +239,25 @@ class TaskAttempt(models.Model):
     ended_at = models.DateTimeField(_("ended"), db_default=Now())
     outcome = models.CharField(_("outcome"), max_length=10, choices=AttemptOutcome)
     error = models.JSONField(_("error"), encoder=StrictJSONEncoder)
+    # What failures are grouped by, beside the error and the task's row, from which a great many cannot be read at once.
+    # The database's own default lets a worker of an earlier version write its rows during an upgrade.
+    name = ExactCharField(_("name"), max_length=NAME_LENGTH, db_default="")
+    queue = ExactCharField(_("queue"), max_length=QUEUE_LENGTH, db_default="")
+    error_code = ExactCharField(_("error code"), max_length=ERROR_KIND_LENGTH, db_default="")
+    error_type = ExactCharField(_("error type"), max_length=ERROR_KIND_LENGTH, db_default="")
 
     class Meta:
-        verbose_name = _("attempt")
-        verbose_name_plural = _("attempts")
+        verbose_name = _("failure")
+        verbose_name_plural = _("failures")
         default_permissions = ()
         constraints = [
             models.CheckConstraint(name="cairnq_attempt_outcome", condition=Q(outcome__in=AttemptOutcome.values)),
             models.CheckConstraint(name="cairnq_attempt_number", condition=Q(number__gte=1)),
         ]
-        indexes = [models.Index(name="cairnq_attempt_task", fields=["task", "number"])]
+        indexes = [
+            models.Index(name="cairnq_attempt_task", fields=["task", "number"]),
+            models.Index(name="cairnq_attempt_ended", fields=["ended_at"]),
+        ]
         ordering = ["number", "id"]
 
     def __str__(self) -> str:
@@ -260,6 +279,34 @@ class Duty(models.Model):
 
     def __str__(self) -> str:
         return str(self.name)
+
+
+class WorkerProcess(models.Model):
+    """A running worker, as it says of itself from time to time. To be looked at: nothing depends on it."""
+
+    id = ExactCharField(_("id"), max_length=WORKER_ID_LENGTH, primary_key=True)  # a task's `worker_id`
+    host = models.CharField(_("host"), max_length=HOST_LENGTH)
+    pid = models.BigIntegerField(_("process id"))
+    version = models.CharField(_("version"), max_length=VERSION_LENGTH)  # of this package
+    queues = models.JSONField(_("queues"), default=list, encoder=StrictJSONEncoder)  # that it serves
+    names = models.JSONField(_("handlers"), default=list, encoder=StrictJSONEncoder)  # whose tasks it runs
+    concurrency = models.IntegerField(_("concurrency"))  # calls at the same time
+    busy = models.IntegerField(_("busy calls"), default=0)  # whose handlers are at work
+    bytes_in_flight = models.BigIntegerField(_("bytes in flight"), null=True)  # of payloads; null: not measured
+    abandoned = models.IntegerField(_("abandoned calls"), default=0)  # given up, but their handlers go on
+    draining = models.BooleanField(_("draining"), default=False)  # it claims nothing more, and ends
+    started_at = models.DateTimeField(_("started"), db_default=Now())
+    seen_at = models.DateTimeField(_("last seen"), db_default=Now())
+
+    objects = WorkerQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("worker")
+        verbose_name_plural = _("workers")
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return str(self.id)
 
 
 class PausedQueue(models.Model):
@@ -286,3 +333,29 @@ class PausedQueue(models.Model):
 
     def __str__(self) -> str:
         return str(self.queue)
+
+
+class Activity(models.Model):
+    """What workers did for one queue within a minute, or within an hour. They add to it a few seconds later."""
+
+    queue = ExactCharField(_("queue"), max_length=QUEUE_LENGTH)
+    seconds = models.PositiveSmallIntegerField(_("length"))  # of the span of time
+    begins_at = models.DateTimeField(_("begins"))
+    started = models.BigIntegerField(_("started"), default=0)
+    succeeded = models.BigIntegerField(_("succeeded"), default=0)
+    failed = models.BigIntegerField(_("failed for good"), default=0)
+    retried = models.BigIntegerField(_("queued again"), default=0)
+    canceled = models.BigIntegerField(_("canceled"), default=0)
+    waited = models.FloatField(_("waited"), default=0)  # seconds from due to started, of all that were started
+    longest_wait = models.FloatField(_("longest wait"), default=0)  # seconds
+
+    class Meta:
+        verbose_name = _("activity")
+        verbose_name_plural = _("activity")
+        default_permissions = ()
+        constraints = [
+            models.UniqueConstraint(name="cairnq_activity_span", fields=["seconds", "begins_at", "queue"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.queue} {self.begins_at:%Y-%m-%d %H:%M} + {self.seconds} s"

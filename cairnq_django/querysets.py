@@ -1,19 +1,22 @@
-"""The questions that are asked of task rows, in the queue's own words; nothing here writes."""
+"""The questions that are asked of rows of tasks and workers, in the queue's own words; nothing here writes."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from django.db import models
 
-from .clock import Now
+from .clock import Now, after
 from .expressions import Among, Slot
 from .statuses import LIVE, TERMINAL, TaskStatus
 
 if TYPE_CHECKING:
-    from .models import PausedQueue, Task  # noqa: F401 - named in the base of its queryset
+    from .models import PausedQueue, Task, WorkerProcess  # noqa: F401 - named in the bases of their querysets
+
+#: Seconds after which a worker that says nothing more is taken for dead. It speaks three times as often.
+WORKER_SILENCE: Final = 90.0
 
 
 class TaskQuerySet(models.QuerySet["Task"]):
@@ -82,6 +85,24 @@ class TaskQuerySet(models.QuerySet["Task"]):
         # The stubs lose the subclass on these.
         def filter(self, *args: Any, **kwargs: Any) -> TaskQuerySet: ...
         def order_by(self, *field_names: Any) -> TaskQuerySet: ...
+
+
+class WorkerQuerySet(models.QuerySet["WorkerProcess"]):
+    def heard_of(self) -> WorkerQuerySet:
+        """Those that said lately that they run."""
+        return self.filter(seen_at__gt=after(-WORKER_SILENCE))
+
+    def silent_for(self, seconds: float) -> WorkerQuerySet:
+        return self.filter(seen_at__lte=after(-seconds))
+
+    def heard_of_or_not(self) -> WorkerQuerySet:
+        """All of them, each with `is_heard_of`, whether it said lately that it runs, and `asked_at`, the time now."""
+        return self.annotate(is_heard_of=models.Q(seen_at__gt=after(-WORKER_SILENCE)), asked_at=Now())
+
+    if TYPE_CHECKING:
+
+        def filter(self, *args: Any, **kwargs: Any) -> WorkerQuerySet: ...
+        def annotate(self, *args: Any, **kwargs: Any) -> WorkerQuerySet: ...
 
 
 class PausedQueueQuerySet(models.QuerySet["PausedQueue"]):

@@ -147,7 +147,7 @@ def shared_fields(
         "queue": text(queue, "queue", maximum=limits.QUEUE_LENGTH) if queue is not None else definition.queue,
         "priority": definition.priority,
         "max_attempts": definition.max_attempts or get_settings().max_attempts,
-        "metadata": _json(using, metadata if metadata is not None else {}, "metadata"),
+        "metadata": _json(using, metadata, "metadata") if metadata is not None else {},
     }
     if priority is not None:
         fields["priority"] = integer(priority, "priority", minimum=limits.MIN_PRIORITY, maximum=limits.MAX_PRIORITY)

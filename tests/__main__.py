@@ -21,22 +21,25 @@ NO_TESTS_COLLECTED = 5  # pytest's exit status
 
 # What no database has a part in runs on the first one only.
 ONCE = [
-    f"tests/test_{room}.py"
-    for room in (
-        "arguments",
-        "backoff",
-        "checks",
-        "conf",
-        "envelopes",
-        "errors",
-        "packaging",
-        "readme",
-        "registry",
-        "rooms",
-        "serialization",
-        "testproject",
-        "typing",
-    )
+    "tests/browser",
+    *(
+        f"tests/test_{room}.py"
+        for room in (
+            "arguments",
+            "backoff",
+            "checks",
+            "conf",
+            "envelopes",
+            "errors",
+            "packaging",
+            "readme",
+            "registry",
+            "rooms",
+            "serialization",
+            "testproject",
+            "typing",
+        )
+    ),
 ]
 
 
@@ -120,7 +123,7 @@ def run_on(name: str, options: argparse.Namespace, pytest_args: list[str]) -> Ou
 
 def run_pytest(database: str, url: str, options: argparse.Namespace, pytest_args: list[str]) -> Outcome:
     runner = ["coverage", "run", "-m", "pytest"] if options.coverage else ["pytest"]
-    processes = ["-n", str(options.processes)] if options.processes else []
+    processes = ["-n", str(options.processes), "--dist", "loadgroup"] if options.processes else []
     with tempfile.TemporaryDirectory(prefix="cairnq-report-") as folder:
         report = Path(folder) / "junit.xml"
         command = [sys.executable, "-m", *runner, *processes, f"--junitxml={report}", *pytest_args]

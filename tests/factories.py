@@ -11,7 +11,8 @@ from factory.django import DjangoModelFactory
 from cairnq_django.clock import Now, after
 from cairnq_django.envelopes import Envelope, custom
 from cairnq_django.ids import new_task_id
-from cairnq_django.models import Task, TaskAttempt, TaskKey
+from cairnq_django.models import Task, TaskAttempt, TaskKey, WorkerProcess
+from cairnq_django.querysets import WORKER_SILENCE
 from cairnq_django.statuses import AttemptOutcome, TaskStatus
 from cairnq_django.store.engine import task_database
 from cairnq_django.store.leases import Lease
@@ -80,6 +81,15 @@ class TaskAttemptFactory(RowFactory):
     started_at = after(-60)
     outcome = AttemptOutcome.RETRIED
     error = factory.LazyFunction(an_error)
+    name = factory.LazyAttribute(lambda attempt: attempt.task.name)
+    queue = factory.LazyAttribute(lambda attempt: attempt.task.queue)
+    error_code = factory.LazyAttribute(lambda attempt: _said(attempt.error, "code"))
+    error_type = factory.LazyAttribute(lambda attempt: _said(attempt.error, "type"))
+
+
+def _said(error: Any, field: str) -> str:
+    said = error.get(field) if isinstance(error, dict) else ""
+    return said if isinstance(said, str) else ""
 
 
 class TaskFactory(RowFactory):
@@ -129,3 +139,22 @@ class TaskFactory(RowFactory):
                 last = number == task.attempt
                 outcome = AttemptOutcome.FAILED if last else AttemptOutcome.RETRIED
                 TaskAttemptFactory(task=task, number=number, outcome=outcome)
+
+
+class WorkerProcessFactory(RowFactory):
+    """The row of a worker that was just heard of; of one that says nothing more with `silent=True`."""
+
+    class Meta:
+        model = WorkerProcess
+
+    class Params:
+        silent = factory.Trait(seen_at=after(-WORKER_SILENCE - 1))
+
+    id = "host-1"
+    host = "host"
+    pid = 1
+    version = "1.0"
+    queues = ("default",)
+    names = ("work",)
+    concurrency = 8
+    started_at = after(-3600)

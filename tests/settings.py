@@ -29,6 +29,7 @@ INSTALLED_APPS = [
 MIGRATION_MODULES = {"tests_app": None}
 
 MIDDLEWARE = [
+    "tests.csp.strict_policy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -30,6 +30,8 @@ def test_without_the_setting_everything_has_its_default(settings: Any) -> None:
         max_payload_bytes=1_048_576,
         max_queue_depth=None,
         max_queue_wait=10,
+        monitor_token=None,
+        health_max_wait=300,
         retention=(),
     )
 
@@ -50,6 +52,8 @@ def test_every_key_can_be_set(settings: Any) -> None:
         "MAX_PAYLOAD_BYTES": 1_000,
         "MAX_QUEUE_DEPTH": {"mail": 500, "bulk": 1},
         "MAX_QUEUE_WAIT": 0,
+        "MONITOR_TOKEN": "0123456789-._~+/=",
+        "HEALTH_MAX_WAIT": timedelta(hours=1),
         "RETENTION": timedelta(days=30),
     }
     assert get_settings() == Settings(
@@ -67,12 +71,20 @@ def test_every_key_can_be_set(settings: Any) -> None:
         max_payload_bytes=1_000,
         max_queue_depth={"mail": 500, "bulk": 1},
         max_queue_wait=0,
+        monitor_token="0123456789-._~+/=",
+        health_max_wait=3600,
         retention=(RetentionRule(2_592_000),),
     )
 
 
 def test_none_stands_for_the_default_where_that_depends_on_others(settings: Any) -> None:
-    settings.CAIRNQ = {"HEARTBEAT_INTERVAL": None, "CLAIM_BATCH": None, "MAX_RUN": None, "DRAIN_TIMEOUT": None}
+    settings.CAIRNQ = {
+        "HEARTBEAT_INTERVAL": None,
+        "CLAIM_BATCH": None,
+        "MONITOR_TOKEN": None,
+        "MAX_RUN": None,
+        "DRAIN_TIMEOUT": None,
+    }
     assert get_settings() == Settings()
 
 
@@ -186,6 +198,10 @@ def test_all_problems_are_raised_at_once(settings: Any) -> None:
             {"RETENTION": [{"age": 1}]},
             "CAIRNQ['RETENTION'][0] has an unknown key, 'age'. Its keys are older_than,",
         ),
+        ({"HEALTH_MAX_WAIT": -1}, "CAIRNQ['HEALTH_MAX_WAIT'] must not be negative, got -1"),
+        ({"MONITOR_TOKEN": 7}, "CAIRNQ['MONITOR_TOKEN'] must be a string or None, got int"),
+        ({"MONITOR_TOKEN": "short"}, "CAIRNQ['MONITOR_TOKEN'] must have at least 16 characters"),
+        ({"MONITOR_TOKEN": "with spaces in between"}, "CAIRNQ['MONITOR_TOKEN'] must have at least 16 characters"),
         ({"RETENTION": [{"older_than": -5}]}, "CAIRNQ['RETENTION'][0]['older_than'] must not be negative, got -5"),
         ({"RETENTION": [{"older_than": None}]}, "CAIRNQ['RETENTION'][0]['older_than'] must be a number of seconds"),
         ({"RETENTION": [{"older_than": 1, "queue": ""}]}, "CAIRNQ['RETENTION'][0]['queue'] must not be empty"),
@@ -196,6 +212,12 @@ def test_all_problems_are_raised_at_once(settings: Any) -> None:
 def test_a_problem_names_the_key_the_value_and_the_way_out(raw: Any, problem: str) -> None:
     (found,) = problems(raw)
     assert problem in found
+
+
+@pytest.mark.parametrize("token", ["hunter2", "hunter2 hunter2 hunter2"])
+def test_a_token_is_not_repeated_in_the_problem(token: str) -> None:
+    (found,) = problems({"MONITOR_TOKEN": token})
+    assert "hunter2" not in found
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from django.utils.functional import Promise
 
 from cairnq_django.clock import Now, after
 from cairnq_django.errors import AlreadyExists, CairnQError
-from cairnq_django.models import Task, TaskAttempt, TaskKey
+from cairnq_django.models import Task, TaskAttempt, TaskKey, WorkerProcess
 from cairnq_django.statuses import TaskStatus
-from tests.factories import TaskAttemptFactory, TaskFactory
+from tests.factories import TaskAttemptFactory, TaskFactory, WorkerProcessFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -106,6 +106,7 @@ def test_a_task_has_its_name_and_id_as_text() -> None:
     assert str(task) == f"receipt {task.pk}"
     assert str(task.current_key) == "order:7"
     assert str(TaskAttemptFactory(task=task, number=2)) == f"{task.pk} #2"
+    assert str(WorkerProcessFactory(id="host-7")) == "host-7"
 
 
 def test_a_task_cancels_itself_and_knows_it() -> None:
@@ -200,14 +201,14 @@ def test_what_belongs_to_a_task_goes_with_it() -> None:
 def test_people_may_view_and_mend_tasks_and_nothing_else() -> None:
     permissions = {
         codename
-        for model in (Task, TaskKey, TaskAttempt)
+        for model in (Task, TaskKey, TaskAttempt, WorkerProcess)
         for codename in (
             *(f"{action}_{model._meta.model_name}" for action in model._meta.default_permissions),
             *(codename for codename, _ in model._meta.permissions),
         )
     }
     mending = {"cancel_task", "cancel_family_task", "retry_task", "reset_task", "run_now_task"}
-    assert permissions == {"view_task", *mending}
+    assert permissions == {"view_task", "view_workerprocess", *mending}
 
 
 def test_the_migrations_are_complete() -> None:
@@ -215,6 +216,6 @@ def test_the_migrations_are_complete() -> None:
 
 
 def test_every_column_has_a_name_that_can_be_translated() -> None:
-    for model in (Task, TaskKey, TaskAttempt):
+    for model in (Task, TaskKey, TaskAttempt, WorkerProcess):
         for field in model._meta.concrete_fields:
             assert field.auto_created or isinstance(field.verbose_name, Promise), field

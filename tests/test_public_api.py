@@ -131,6 +131,19 @@ def test_the_module_of_a_model_may_import_everything(tmp_path: Path) -> None:
         assert run_in_a_new_process(source, cwd=tmp_path) == "work\n"
 
 
+def test_a_project_without_the_admin_has_templates() -> None:
+    source = """
+        import django
+        from django.conf import settings
+        templates = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True}]
+        settings.configure(INSTALLED_APPS=["cairnq_django"], USE_TZ=True, TEMPLATES=templates)
+        django.setup()
+        from django.template import engines
+        print(engines["django"].from_string("{% load cairnq_overview %}shown").render())
+    """
+    assert run_in_a_new_process(source) == "shown\n"
+
+
 def test_what_is_not_installed_says_so() -> None:
     source = """
         import django

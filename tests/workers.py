@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from uuid import UUID
 
+    from django.db.models import Model
+
 
 #: For tests whose workers commit. Only these apps' tables are emptied afterwards, which takes half the time.
 runs_workers = pytest.mark.django_db(transaction=True, available_apps=["cairnq_django", "tests.app"])
@@ -124,9 +126,9 @@ def expire(task: Task) -> None:
 
 
 @contextmanager
-def table_away() -> Iterator[None]:
-    """While the context lasts, every statement about tasks fails at once."""
-    table = Task._meta.db_table
+def table_away(model: type[Model] = Task) -> Iterator[None]:
+    """While the context lasts, every statement about tasks, or about another model's rows, fails at once."""
+    table = model._meta.db_table
     _execute(f"ALTER TABLE {table} RENAME TO {table}_away")
     try:
         yield

@@ -1,8 +1,10 @@
-"""The queue in Django's admin: see what became of each task, cancel it or queue it again; pause queues."""
+"""The queue in Django's admin: see what became of each task and what fails, mend it; pause queues; see who works."""
 
 from __future__ import annotations
 
+from .failures import TaskAttemptAdmin
 from .queue import QueueAdmin
 from .task import TaskAdmin
+from .worker import WorkerAdmin
 
-__all__ = ["QueueAdmin", "TaskAdmin"]
+__all__ = ["QueueAdmin", "TaskAdmin", "TaskAttemptAdmin", "WorkerAdmin"]

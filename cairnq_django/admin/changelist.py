@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from copy import copy
 from datetime import timedelta
 from itertools import chain
 from typing import Any, Final
@@ -16,7 +17,7 @@ from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Left
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy as _
@@ -60,6 +61,36 @@ class TaskChangeList(ChangeList):
             error_code=Left(KeyTextTransform("code", "error"), SHOWN_ERROR),
             error_message=Left(KeyTextTransform("message", "error"), SHOWN_ERROR),
         )
+
+
+class MatchingTasks(TaskChangeList):
+    """What a list finds among the tasks up to an id, for work rather than for show: nothing is counted or read."""
+
+    def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Task]:
+        # First of all: what the filters look at is the newest of these.
+        self.root_queryset = self.root_queryset.filter(pk__lte=_upto(request))
+        return super().get_queryset(request, exclude_parameters)
+
+    def get_results(self, request: HttpRequest) -> None:
+        pass
+
+
+def matching(model_admin: Any, request: HttpRequest, query: str, upto: UUID) -> QuerySet[Task]:
+    """The tasks with ids up to `upto` that the list shows for this query string, in no particular order."""
+    asked: Any = copy(request)
+    asked.GET = QueryDict(query)
+    asked.cairnq_upto = upto
+    vars(asked).pop("cairnq_bounds", None)
+    tasks: QuerySet[Task] = model_admin.get_changelist_instance(asked).queryset
+    return tasks.order_by()
+
+
+def changelist_for(request: HttpRequest) -> type[TaskChangeList]:
+    return TaskChangeList if _upto(request) is None else MatchingTasks
+
+
+def _upto(request: HttpRequest) -> UUID | None:
+    return getattr(request, "cairnq_upto", None)
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]
@@ -247,6 +278,16 @@ class NameFilter(_ColumnFilter):
     parameter_name = "name"
 
 
+class WorkerFilter(_ColumnFilter):
+    """By the worker of the latest attempt. Offers none: a worker's page leads here."""
+
+    title = _("worker")
+    parameter_name = "worker_id"
+
+    def offered(self, model_admin: Any, request: HttpRequest) -> Iterable[Any]:
+        return ()
+
+
 class RetriesFilter(_LookingFilter):
     title = _("retries")
     parameter_name = "retries"
@@ -272,7 +313,7 @@ class ErrorCodeFilter(_SeenFilter):
 
     def offered(self, model_admin: Any, request: HttpRequest) -> Iterable[Any]:
         newest = TaskAttempt.objects.using(model_admin.get_queryset(request).db).order_by("-pk")
-        return newest.annotate(code=self._CODE).values_list("code", flat=True)[:NEWEST]
+        return filter(None, newest.values_list("error_code", flat=True)[:NEWEST])
 
     def rows(self) -> int:
         return LOOKED_AT_ERRORS

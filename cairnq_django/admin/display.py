@@ -27,13 +27,17 @@ _UNITS: Final = (
 )
 _ENVELOPE_FIELDS: Final = ("type", "code", "message", "retryable")
 
-# On a square of 16: a clock, a triangle, a tick, a cross and a ring with a bar, to be told apart without colours.
-_SHAPES: Final = {
+# On a square of 16, to be told apart without colours: a clock, a triangle, a tick, a cross and a ring with a bar; then
+# a funnel for who takes nothing more, an open ring for who is silent and a triangle with an exclamation mark.
+_SHAPES: Final[dict[str, str]] = {
     TaskStatus.QUEUED: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM8 5v3.2l2.2 1.6",
     TaskStatus.RUNNING: "M5 3.5v9l7.5-4.5z",
     TaskStatus.SUCCEEDED: "M3 8.6l3.4 3.4L13 4.6",
     TaskStatus.FAILED: "M4 4l8 8M12 4l-8 8",
     TaskStatus.CANCELED: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM3.8 3.8l8.4 8.4",
+    "draining": "M2.5 3h11L9.5 8v5l-3-1.5V8z",
+    "silent": "M13.2 5A6 6 0 1 0 13.2 11M8 5v3M8 11v.1",
+    "warning": "M8 2.5L14 13.5H2zM8 6.5v3.2M8 11.6v.1",
 }
 _ICON: Final = (
     '<svg class="cairnq-icon cairnq-shape-{}" viewBox="0 0 16 16" width="12" height="12" aria-hidden="true"'
@@ -82,8 +86,14 @@ def distance(when: datetime, spoken: Callable[[float], str] = duration) -> str:
     return _("%(duration)s ago") % {"duration": spoken(-away)}
 
 
-def icon(status: str) -> SafeString:
-    return format_html(_ICON, status, _SHAPES.get(TaskStatus(status), ""))
+def icon(kind: str) -> SafeString:
+    """The shape of a task's status, or of another thing that there is one for."""
+    return format_html(_ICON, kind, _SHAPES.get(kind, ""))
+
+
+def badge(kind: str, text: str) -> SafeString:
+    """What a shape and a colour repeat, in words."""
+    return format_html('<span class="cairnq-status cairnq-{}">{}{}</span>', kind, icon(kind), text)
 
 
 def percent(share: float) -> str:
@@ -102,16 +112,14 @@ def progress(task: Task) -> SafeString:
 
 def status(task: Task) -> SafeString:
     """The status as a badge that says in words what its colour repeats, with what is about to change it."""
-    badge = format_html(
-        '<span class="cairnq-status cairnq-{}">{}{}</span>', task.status, icon(task.status), task.get_status_display()
-    )
+    shown = badge(task.status, task.get_status_display())
     if task.is_running and task.cancel_requested_at is not None:
-        return _noted(badge, moment(task.cancel_requested_at, _("cancel requested")))
+        return noted(shown, moment(task.cancel_requested_at, _("cancel requested")))
     if task.is_queued and task.run_at > timezone.now():
         due = (task.run_at - timezone.now()).total_seconds()
         text = _("retry in %(duration)s") if task.attempt else _("due in %(duration)s")
-        return _noted(badge, moment(task.run_at, text % {"duration": rough_duration(due)}))
-    return badge
+        return noted(shown, moment(task.run_at, text % {"duration": rough_duration(due)}))
+    return shown
 
 
 def status_and_progress(task: Task) -> SafeString:
@@ -168,8 +176,8 @@ def failure(envelope: Any) -> Failure:
     )
 
 
-def _noted(badge: SafeString, note: SafeString) -> SafeString:
-    return format_html('{} <span class="cairnq-quiet">{}</span>', badge, note)
+def noted(shown: SafeString, note: SafeString) -> SafeString:
+    return format_html('{} <span class="cairnq-quiet">{}</span>', shown, note)
 
 
 def _local(when: datetime) -> datetime:

@@ -12,6 +12,7 @@ from django.contrib.admin.views.main import SEARCH_VAR
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.decorators import method_decorator
 from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
@@ -21,12 +22,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.csrf import csrf_protect
 
-from ..envelopes import MESSAGE_LIMIT
-from ..models import Task
+from ..envelopes import MESSAGE_LIMIT, UNEXPECTED
+from ..models import Task, WorkerProcess
 from ..serialization import clean_text
 from . import display, documents
 from .actions import ACTIONS, DJANGO_ACTS_ON_PAGES, PAGE_FIELD, buttons
-from .answering import Answering, version
+from .answering import version
 from .changelist import (
     COUNTED,
     AgeFilter,
@@ -37,14 +38,15 @@ from .changelist import (
     RetriesFilter,
     StatusFilter,
     TaskChangeList,
+    WorkerFilter,
+    changelist_for,
     search,
 )
 from .timeline import timeline
+from .working import Working
 
 SHOWN_CHILDREN: Final = 50  # on a task's page, the oldest
 SHOWN_ERROR: Final = 90  # characters in the list
-
-UNEXPECTED: Final = "unexpected_exception"  # the code of what a handler did not raise on purpose
 
 _TEMPLATES = "admin/cairnq_django/task"
 
@@ -85,13 +87,13 @@ def _oldest_children(task: Any) -> list[Task]:
 
 
 @admin.register(Task)
-class TaskAdmin(Answering):
+class TaskAdmin(Working):
     """Read-only; each thing that can be done to a task has a permission of its own."""
 
     list_display = ("state_and_progress", "task", "short_error", "age", "took", "tries")
     list_display_links = ("task",)
     # Those that have an index come first: what the others look at is what they leave.
-    list_filter = (StatusFilter, AgeFilter, QueueFilter, NameFilter, ErrorCodeFilter, RetriesFilter)
+    list_filter = (StatusFilter, AgeFilter, QueueFilter, NameFilter, ErrorCodeFilter, RetriesFilter, WorkerFilter)
     list_per_page = 50
     ordering = ("-id",)  # newest first: ids begin with their time
     sortable_by = ("age",)
@@ -106,7 +108,7 @@ class TaskAdmin(Answering):
 
     class Media:
         css = {"all": ["cairnq_django/admin.css"]}
-        js = ["cairnq_django/json.js", "cairnq_django/live.js"]
+        js = ["cairnq_django/json.js", "cairnq_django/live.js", "cairnq_django/job.js"]
 
     # What the user may do
 
@@ -137,7 +139,7 @@ class TaskAdmin(Answering):
     # The list
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[TaskChangeList]:
-        return TaskChangeList
+        return changelist_for(request)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Task], search_term: str
@@ -205,7 +207,7 @@ class TaskAdmin(Answering):
                 [
                     ("state", "tries", *took, *_present(obj, progress="progress_bar", message="message_text")),
                     ("name", "queue", "priority", "submitted"),
-                    ("task_id", *_present(obj, worker_id="worker_id"), *links),
+                    ("task_id", *_present(obj, worker_id=self._worker_field(request)), *links),
                 ],
             ),
             (_("Error"), _present(obj, error="last_error")),
@@ -265,6 +267,16 @@ class TaskAdmin(Answering):
     def root_link(self, task: Task) -> SafeString | str:
         return self._other_task(task, task.root_id)
 
+    @admin.display(description=gettext_lazy("worker"))
+    def worker_link(self, task: Task) -> SafeString | str:
+        """A link to the worker, as long as it runs or is not forgotten."""
+        if not WorkerProcess.objects.using(task._state.db).filter(pk=task.worker_id).exists():
+            return str(task.worker_id)
+        opts = WorkerProcess._meta
+        name = f"admin:{opts.app_label}_{opts.model_name}_change"
+        url = reverse(name, args=[quote(task.worker_id)], current_app=self.admin_site.name)
+        return format_html('<a href="{}">{}</a>', url, task.worker_id)
+
     @admin.display(description=gettext_lazy("progress"))
     def progress_bar(self, task: Task) -> SafeString:
         return display.progress(task)
@@ -321,6 +333,14 @@ class TaskAdmin(Answering):
         run = action[0]
         answer: HttpResponse | None = run(self, request, self.get_queryset(request).filter(pk=task.pk))
         return answer or HttpResponseRedirect(request.get_full_path())
+
+    def _worker_field(self, request: HttpRequest) -> str:
+        """What to show of the worker: a link for those who may follow it."""
+        site = self.admin_site
+        may_follow = site.is_registered(WorkerProcess) and site.get_model_admin(WorkerProcess).has_view_permission(
+            request
+        )
+        return "worker_link" if may_follow else "worker_id"
 
     def _found_by(self, term: str) -> SafeString:
         """A link to the list of what has this text in common."""

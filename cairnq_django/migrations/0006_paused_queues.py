@@ -8,7 +8,7 @@ import cairnq_django.columns
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("cairnq_django", "0004_task_permissions"),
+        ("cairnq_django", "0005_workers"),
     ]
 
     operations = [

@@ -33,9 +33,10 @@ WHERE (SELECT NOT pg_try_advisory_xact_lock(%s))
 # In a transaction that goes on, which both the setting and the lock would outlast this.
 _ANNOUNCE_WITHIN = "SELECT pg_notify(%s, payload) FROM unnest(%s::text[]) AS payload"
 
-_ANNOUNCE_SUBMIT = """
-SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)
-WHERE (SELECT NOT pg_try_advisory_xact_lock(%s))
+# With its constants in it, since whatever a statement is given takes time to be put there.
+_ANNOUNCE_SUBMIT = f"""
+SELECT set_config('synchronous_commit', 'off', true), pg_notify('{Channel.QUEUED.value}', %s)
+WHERE (SELECT NOT pg_try_advisory_xact_lock({Channel.QUEUED.presence}))
 """
 # An earlier task that its workers have been told of, and that nobody has touched since: who claims it looks once more
 # afterwards, and finds what was committed before this is asked. Where somebody has locked it ("xmax"), a worker may
@@ -75,12 +76,11 @@ def announcement_of_submit(using: str, task: Task) -> _OfSubmit:
     expires: Any = task.expires_at
     # One that may expire could be left by all workers.
     task_id = task.pk if isinstance(expires, DatabaseDefault) else None
-    params: list[Any] = [Channel.QUEUED.value, task.queue, Channel.QUEUED.presence]
     earlier, announced_at = _announced.get(lane, (None, 0.0))
     if earlier is None or time.monotonic() - announced_at >= JUST_BEFORE:
-        return _OfSubmit(_ANNOUNCE_SUBMIT, params, lane, task_id)
+        return _OfSubmit(_ANNOUNCE_SUBMIT, [task.queue], lane, task_id)
     unless = _UNLESS_ONE_IS_LEFT.format(table=connections[using].ops.quote_name(task._meta.db_table))
-    return _OfSubmit(_ANNOUNCE_SUBMIT + unless, [*params, earlier], lane, task_id)
+    return _OfSubmit(_ANNOUNCE_SUBMIT + unless, [task.queue, earlier], lane, task_id)
 
 
 # By lane: the task that this process announced last, and when.

@@ -16,7 +16,7 @@ from ..expressions import Among
 from ..limits import MAX_BATCH
 from ..models import Task
 from ..statuses import LIVE, TaskStatus
-from . import keys, states
+from . import keys, states, together
 from .engine import in_batches, in_transaction, note_written, update_returning
 from .leases import Lease
 
@@ -146,18 +146,9 @@ def _cancel_family(using: str, task_id: UUID, live: Sequence[UUID]) -> CanceledF
     ended: list[UUID] = []
     asked: list[UUID] = []
     for batch in in_batches(live, FAMILY_BATCH):
-        # By their ids alone: an index on their states would lock others, too.
-        locked = Task.objects.using(using).filter(Among("pk", batch)).order_by("pk").select_for_update()
-        found = list(locked.values_list("pk", "status", "cancel_requested_at"))
-        queued = [pk for pk, status, _ in found if status == TaskStatus.QUEUED]
-        running = [pk for pk, status, _ in found if status == TaskStatus.RUNNING]
-        unasked = [pk for pk, status, asked_at in found if status == TaskStatus.RUNNING and asked_at is None]
-        # Locked until the caller's transaction ends.
-        note_written(using, running)
-        Task.objects.using(using).filter(Among("pk", queued)).update(**states.CANCELED)
-        Task.objects.using(using).filter(Among("pk", unasked)).update(cancel_requested_at=Now(), updated_at=Now())
-        ended += queued
-        asked += unasked
+        for task in together.cancel_all(using, batch):
+            if task.changed:
+                (ended if task.status == TaskStatus.QUEUED else asked).append(task.task_id)
     return CanceledFamily(Task.objects.using(using).get(pk=task_id), ended, asked)
 
 

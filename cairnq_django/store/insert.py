@@ -14,6 +14,7 @@ from django.db import Error, IntegrityError, connections, transaction
 from django.db.models.expressions import DatabaseDefault
 from django.db.models.sql import InsertQuery
 
+from ..clock import Now
 from ..models import Task
 from ..serialization import dumped
 from .engine import in_batches, is_postgresql, returns_inserted_rows, takes_statements_together
@@ -23,10 +24,12 @@ logger = logging.getLogger(__name__)
 BATCH_SIZE = 1000
 
 _FILLED_IN = ("run_at", "expires_at", "created_at", "updated_at")  # by the database
+_MOMENT: Final = "created_at"  # nobody gives it, so it tells what else the database's clock filled in
 
 # Where a column's value comes from, if not from a piece of SQL that is the same for all rows.
 _RECORD: Final = "the row's record"
 _DATABASE: Final = "the database's default"
+_NULL: Final = "NULL"
 
 _AS_JSON: Final[dict[str, Callable[[Any], Any]]] = {
     "UUIDField": attrgetter("hex"),
@@ -137,28 +140,28 @@ def _insert_batch(using: str, tasks: Sequence[Task], afterwards: Afterwards | No
                 return
             sources.append(_RECORD)
             records[column.field] = _in_json(column, values)
+        elif column.default is not None and (value is column.default_value or value == column.default_value):
+            sources.append(column.default)
         elif isinstance(value, DatabaseDefault):
             sources.append(_DATABASE)
         elif _is_expression(value):
             sql, sql_params = _compiled(using, value)
             sources.append(sql)
             params += sql_params
-        elif column.default is not None and value == column.default_value:
-            sources.append(column.default)
         else:
             sources.append(f"(%s)::{column.type}")  # -32768::smallint is minus of what is too large
             params.append(dumped(value) if column.is_json and value is not None else value)
     if records:
         names = tuple(records)
         params.append(dumped([dict(zip(names, values, strict=True)) for values in zip(*records.values(), strict=True)]))
-    sql = _statement(using, tuple(sources))
+    sql, returned = _statement(using, tuple(sources))
     with connections[using].cursor() as cursor:
         if afterwards is None:
             cursor.execute(sql, params)
         else:
             cursor.execute(f"BEGIN; {sql}; COMMIT; {afterwards.sql}", [*params, *afterwards.params])
             cursor.nextset()
-        stored = dict(zip(_FILLED_IN, cursor.fetchone(), strict=True))
+        stored = dict(zip(returned, cursor.fetchone(), strict=True))
         if afterwards is not None:
             cursor.nextset()
             cursor.nextset()
@@ -167,11 +170,22 @@ def _insert_batch(using: str, tasks: Sequence[Task], afterwards: Afterwards | No
 
 
 def _take_over(using: str, tasks: Sequence[Task], stored: dict[str, Any]) -> None:
-    filled_in = {field: value for field, value in stored.items() if _is_expression(tasks[0].__dict__[field])}
+    filled_in = {
+        field: stored[field] if field in stored else stored[_MOMENT] if _by_the_clock(field) else None
+        for field in _FILLED_IN
+        if _is_expression(tasks[0].__dict__[field])
+    }
     for task in tasks:
         task.__dict__.update(filled_in)
         task._state.adding = False
         task._state.db = using
+
+
+@lru_cache(maxsize=16)
+def _by_the_clock(field: str) -> bool:
+    """Whether the database's default for this field is the time, the same during one statement."""
+    column: Any = Task._meta.get_field(field)
+    return isinstance(column.db_default, Now)
 
 
 def _is_expression(value: Any) -> bool:
@@ -192,20 +206,24 @@ def _compiled(using: str, expression: Any) -> tuple[str, Sequence[Any]]:
 
 
 @lru_cache(maxsize=256)
-def _statement(using: str, sources: tuple[str, ...]) -> str:
-    """The insert that takes each column's value from its source."""
-    given = [(column, source) for column, source in zip(_columns(using), sources, strict=True) if source != _DATABASE]
+def _statement(using: str, sources: tuple[str, ...]) -> tuple[str, list[str]]:
+    """The insert that takes each column's value from its source, and the fields of the one row that it returns."""
+    columns = list(zip(_columns(using), sources, strict=True))
+    # What is not named is NULL, or the database's default. Each name takes the server time to read.
+    given = [(column, source) for column, source in columns if source not in (_DATABASE, _NULL)]
     names = ", ".join(column.name for column, _ in given)
     values = ", ".join(f"record.{column.name}" if source == _RECORD else source for column, source in given)
     quoted = connections[using].ops.quote_name
-    insert = f"INSERT INTO {quoted(Task._meta.db_table)} ({names}) SELECT {values}"
-    returning = f"RETURNING {', '.join(map(quoted, _FILLED_IN))}"
+    insert = f"INSERT INTO {quoted(Task._meta.db_table)} ({names})"
+    filled_in = [column.field for column, source in columns if column.field in _FILLED_IN and source != _DATABASE]
+    returned = [_MOMENT, *filled_in]
+    returning = f"RETURNING {', '.join(map(quoted, returned))}"
     record = ", ".join(f"{column.name} {column.type}" for column, source in given if source == _RECORD)
     if not record:
-        return f"{insert} {returning}"
+        return f"{insert} VALUES ({values}) {returning}", returned
     # What the database fills in is the same in all rows.
-    inserted = f"{insert} FROM json_to_recordset(%s::json) AS record ({record}) {returning}"
-    return f"WITH inserted AS ({inserted}) SELECT * FROM inserted LIMIT 1"
+    inserted = f"{insert} SELECT {values} FROM json_to_recordset(%s::json) AS record ({record}) {returning}"
+    return f"WITH inserted AS ({inserted}) SELECT * FROM inserted LIMIT 1", returned
 
 
 @lru_cache(maxsize=16)
@@ -232,7 +250,7 @@ def _column(using: str, field: Any) -> _Column:
 def _literal(value: Any) -> str | None:
     """A constant as it stands in a statement that also takes parameters; None if it is none."""
     if value is None:
-        return "NULL"
+        return _NULL
     if isinstance(value, int):
         return str(int(value))
     if isinstance(value, str):

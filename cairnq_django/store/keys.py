@@ -27,6 +27,11 @@ def point(using: str, tasks: Sequence[Task]) -> None:
     _upsert(using, [TaskKey(key=task.key, task=task, updated_at=Now()) for task in tasks], ["task", "updated_at"])
 
 
+def forget(using: str, keys: Iterable[str]) -> None:
+    """Delete those of these keys, which are locked, that point to no task."""
+    TaskKey.objects.using(using).filter(key__in=sorted(keys), task=None)._raw_delete(using)
+
+
 def _upsert(using: str, rows: Sequence[TaskKey], update_fields: Sequence[str]) -> None:
     named_target = connections[using].features.supports_update_conflicts_with_target
     TaskKey.objects.using(using).bulk_create(

@@ -39,4 +39,8 @@ def record_attempt(using: str, task: Task, outcome: AttemptOutcome, error: Envel
         started_at=task.started_at,
         outcome=outcome,
         error=error,
+        name=task.name,
+        queue=task.queue,
+        error_code=error["code"],
+        error_type=error["type"],
     )

@@ -14,6 +14,7 @@ from django.db.models import Count, Max, Min, Q
 from ..clock import Now
 from ..models import PausedQueue, Task
 from ..querysets import TaskQuerySet
+from ..statuses import TERMINAL, TaskStatus
 from .engine import is_postgresql
 
 COUNTED: Final = 10_000  # tasks, of each queue; running ones, of all together
@@ -99,6 +100,13 @@ def queue_figures(using: str, also: Iterable[str] = ()) -> list[QueueFigures]:
 def queued_up_to(using: str, queue: str, limit: int) -> int:
     """How many tasks wait in `queue`, delayed ones included; counting stops at `limit`."""
     return Task.objects.using(using).queued().filter(queue=queue)[:limit].count()
+
+
+def ended_up_to(using: str, limit: int) -> dict[TaskStatus, int]:
+    """How many tasks ended in each way; counting stops at `limit` for each."""
+    # Ordered by what the index holds, so that it alone is read.
+    ended = Task.objects.using(using).filter(completed_at__isnull=False).order_by("completed_at")
+    return {status: ended.filter(status=status).values("completed_at")[:limit].count() for status in TERMINAL}
 
 
 def runnable(using: str, queues: Sequence[str], names: Sequence[str]) -> bool:

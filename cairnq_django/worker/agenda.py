@@ -40,17 +40,13 @@ class Agenda:
         self._lookahead = lookahead
         self._names: tuple[str, ...] | None = None  # that are in the groups
         self._groups: deque[Group] = deque()  # the first one draws first
+        self.served: tuple[str, ...] = ()  # names whose tasks this worker runs, in order; any thread may read it
         self._unfinished: set[Group] = set()  # those that may have more than was drawn
         self._waits_for_bytes = False  # the next payload does not fit beside those of the running calls
         self._next_look = 0.0  # at all groups
         self._in_vain = 0  # claims that did not get what a look had seen, fewer again for those that got some
         self._owes_a_look = False  # once bytes come back
         self._due: list[float] = []  # a heap: when tasks that this worker gave back fall due
-
-    @property
-    def names(self) -> list[str]:
-        """Whose tasks this worker runs."""
-        return [name for group in self._groups for name in group.names]
 
     def plan(self, now: float, load: Load, *, woken: bool) -> Plan:
         """What can be claimed at `now`: from all groups when it is time for that, else from those that had more."""
@@ -165,4 +161,5 @@ class Agenda:
             except ValueError as error:
                 logger.error("%s", error)
         self._groups = deque(grouped(definitions, self._options.resources))
+        self.served = tuple(sorted(name for group in self._groups for name in group.names))
         self._unfinished = set(self._groups)

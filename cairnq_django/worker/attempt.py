@@ -84,6 +84,7 @@ class Attempt:
         self.on_lease_lost: Callable[[], None] | None = None
         self.cancel_requested = False
         self.due_in: float | None = None  # seconds until the task is due again, once it is queued again
+        self.counts_as = ""  # once it is settled: which field of `Work` counts it, if any
         self.decided: Outcome | None = None  # by the handler, in a transaction that this rolls back
         self._lease = lease  # seconds
         self._valid_until = leased_at + lease  # on the monotonic clock, from before the lease was written
@@ -167,6 +168,7 @@ class Attempt:
 
     def completed(self) -> None:
         """The worker's loop has recorded, together with others, that the attempt succeeded."""
+        self.counts_as = "succeeded"
         self._settled = True
 
     @contextmanager
@@ -295,7 +297,9 @@ class Attempt:
             self._log(outcome.error, status, due_in)
         if status == TaskStatus.QUEUED:
             self.due_in = due_in
+            self.counts_as = "" if isinstance(outcome, Snoozed) else "retried"
         elif status in TERMINAL:
+            self.counts_as = status.value
             notify.announce(self.using, Channel.ENDED, [str(lease.task_id)])
         return status
 

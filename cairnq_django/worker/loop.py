@@ -14,8 +14,9 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from .. import client, notify, waiting
+from .. import __version__, client, notify, waiting
 from ..backoff import retry_delay
+from ..limits import HOST_LENGTH
 from ..notify import Channel
 from ..registry import Registry, TaskDef
 from ..serialization import clean_text
@@ -26,9 +27,11 @@ from ..store import stats as read_model
 from ..store.claim import Claim
 from ..store.engine import has_one_write_lock, json_depth, task_database
 from ..store.look import Look, look
+from ..store.workers import WorkerState
 from .agenda import Agenda, Load
 from .aio import AsyncHandlers
 from .attempt import Attempt
+from .bookkeeper import Bookkeeper
 from .budgets import Plan
 from .call import Call
 from .connections import refresh
@@ -37,6 +40,7 @@ from .heartbeat import Heartbeat
 from .inbox import Inbox
 from .lookahead import AHEAD, Lookahead
 from .options import WorkerOptions
+from .presence import Presence
 from .settlement import Settlement
 from .slots import Slots
 from .sweeper import Sweeper
@@ -47,6 +51,7 @@ logger = logging.getLogger(__name__)
 RETRY_PAUSE = 0.25  # seconds before the next try at what the database failed
 MAX_RECOVERY_INTERVAL = 5.0  # seconds
 LINGER = 0.001  # seconds
+BETWEEN_WAKE_UPS = 0.005  # seconds: it costs less to claim together what is submitted at once
 SHORTEST_WRITE = 0.001  # seconds; a handler that takes less, on average, does not write
 MAX_SLEEP = 60.0  # seconds
 REPEAT_INTERVAL = 60.0  # seconds before an error that goes on is told again
@@ -57,7 +62,7 @@ _calling_side = CallingSide(
 
 
 class Loop:
-    """Runs in one thread, which alone touches its fields; the others reach it through `inbox`."""
+    """Runs in one thread, which alone touches its fields; the others reach it through `inbox`, and read `state()`."""
 
     def __init__(
         self, sender: object, options: WorkerOptions, registry: Registry, inbox: Inbox, *, burst: bool
@@ -81,11 +86,18 @@ class Loop:
         self._lookahead = Lookahead(options.concurrency, longest=longest)
         self._agenda = Agenda(options, registry, self._lookahead)
         self._heartbeat = Heartbeat(
-            self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
+            self._using,
+            Presence(self._using, self.worker_id, self.state, self._report),
+            lease=options.lease,
+            interval=options.heartbeat_interval,
+            report=self._report,
         )
         self._sweeper = Sweeper(self._using, options.retention, worker_id=self.worker_id, report=self._report)
+        self._bookkeeper = Bookkeeper(self._using, report=self._report)
         self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
+        self._recovery_interval = min(options.lease / 3, MAX_RECOVERY_INTERVAL)
         self._next_recovery = 0.0
+        self._woken_at = 0.0  # when the latest wake-up was heeded
         self._is_blind = False  # whether the latest look failed
         self._drain_deadline: float | None = None  # None: not draining
         # Each phase's latest error and when it was told, since the database last answered; any thread reports.
@@ -95,6 +107,22 @@ class Loop:
     def hanging_calls(self) -> int:
         return len(self._hanging)
 
+    def state(self) -> WorkerState:
+        """What others may know of this worker. For any thread: what it counts, it copies or takes the length of."""
+        is_measured = self._options.max_in_flight_bytes is not None
+        return WorkerState(
+            host=clean_text(socket.gethostname(), HOST_LENGTH),
+            pid=os.getpid(),
+            version=__version__,
+            queues=self._options.queues,
+            names=self._agenda.served,
+            concurrency=self._options.concurrency,
+            busy=self._slots.busy,
+            bytes_in_flight=self._bytes_in_flight() if is_measured else None,
+            abandoned=len(self._hanging),
+            draining=self._inbox.stopped,
+        )
+
     def run(self) -> None:
         """Turn until stopped and drained. Never ends because of an error."""
         logger.info("Worker %s started on queues %s", self.worker_id, ", ".join(self._options.queues))
@@ -103,6 +131,8 @@ class Loop:
             started.callback(self._async_handlers.close)
             self._heartbeat.start()
             started.callback(self._heartbeat.stop)
+            self._bookkeeper.start()
+            started.callback(self._bookkeeper.stop)
             if self._options.retention and not self._burst:
                 self._sweeper.start()
                 started.callback(self._sweeper.stop)
@@ -128,7 +158,8 @@ class Loop:
         else:
             self._claim_if_there_may_be_something()
         if not self._is_over():
-            self._take_in(self._inbox.wait(self._patience(), self._linger()))
+            next_wake_up = self._woken_at + BETWEEN_WAKE_UPS
+            self._take_in(self._inbox.wait(self._patience(), self._linger(), next_wake_up=next_wake_up))
 
     def _is_over(self) -> bool:
         return self._drain_deadline is not None and not self._calls and not len(self._settlement)
@@ -137,6 +168,7 @@ class Loop:
         settled = self._settlement.run()
         for call in settled:
             self._heartbeat.remove(call.attempts)
+            self._bookkeeper.ended(call.attempts)
             for due_in in [attempt.due_in for attempt in call.attempts if attempt.due_in is not None]:
                 self._agenda.falls_due(time.monotonic() + due_in)
         if self._burst and settled and not self._calls:
@@ -167,6 +199,8 @@ class Loop:
         now = time.monotonic()
         # Taken before anything is read: what comes from here on is for the next turn.
         woken = self._inbox.take_wake_up()
+        if woken:
+            self._woken_at = now
         plan = self._agenda.plan(now, self._load(), woken=woken)
         drawing = plan.drawing
         if drawing and self._agenda.looks_anew(now, woken=woken):
@@ -192,7 +226,8 @@ class Loop:
             self._database_answers()
         if names and not seen.due:
             self._agenda.nothing_is_due()
-        if now >= self._next_recovery:
+        # Rather a little early than with a look of its own.
+        if now >= self._next_recovery - self._recovery_interval / 2:
             try:
                 self._tidy_up(seen, now)
             except Exception as error:
@@ -201,7 +236,7 @@ class Loop:
         return seen.due
 
     def _tidy_up(self, seen: Look, now: float) -> None:
-        self._next_recovery = now + min(self._options.lease / 3, MAX_RECOVERY_INTERVAL)
+        self._next_recovery = now + self._recovery_interval
         is_more = self._recover() if seen.orphaned else False
         is_more |= self._expire() if seen.too_late else False
         if seen.pauses_over:
@@ -213,6 +248,7 @@ class Loop:
     def _recover(self) -> bool:
         """Whether there may be more."""
         queued, ended = maintenance.recover(self._using)
+        self._bookkeeper.recovered(queued, ended)
         if queued:
             logger.warning("Queued again, since their workers are gone: %d", len(queued))
             self._announce_queued(task.queue for task in queued)
@@ -241,6 +277,7 @@ class Loop:
         self._lookahead.claimed(len(claimed), ended - began)
         if claimed:
             self._database_answers()
+            self._bookkeeper.started(claimed)
         self._agenda.drawn(plan, len(claimed), ended, is_seen=is_seen)
         return claimed
 
@@ -261,16 +298,19 @@ class Loop:
     def _load(self) -> Load:
         # Without a limit they are not measured, and need not be added up twice a turn.
         is_measured = self._options.max_in_flight_bytes is not None
-        measured = {*self._calls, *self._hanging, *self._settlement.calls} if is_measured else ()
         return Load(
             calls=len(self._calls) + len(self._settlement),
             running=[call.definition for call in (*self._calls, *self._hanging)],
-            bytes_in_flight=sum(call.payload_bytes for call in measured),
+            bytes_in_flight=self._bytes_in_flight() if is_measured else 0,
             is_idle=not self._calls,
         )
 
+    def _bytes_in_flight(self) -> int:
+        measured = {*self._calls, *self._hanging, *self._settlement.calls}
+        return sum(call.payload_bytes for call in measured)
+
     def _may_be_left(self) -> bool:
-        return read_model.runnable(self._using, self._options.queues, self._agenda.names)
+        return read_model.runnable(self._using, self._options.queues, self._agenda.served)
 
     def _start_all(self, claimed: list[Claim], leased_at: float) -> None:
         batches = deque(self._in_batches(claimed))
@@ -395,6 +435,8 @@ class Loop:
         unfinished = [call for call in self._calls if call.abandon(None)]
         for call in unfinished:
             self._abandoned(call)
+            # Its handler may have settled some of them.
+            self._bookkeeper.ended(call.attempts)
         try:
             returned = self._give_back(unfinished)
             if unfinished:

@@ -24,6 +24,11 @@ class Slots:
         self._ready: deque[tuple[float, Call]] = deque()  # since when, on the monotonic clock
 
     @property
+    def busy(self) -> int:
+        """How many calls run."""
+        return len(self._running)
+
+    @property
     def ready(self) -> int:
         """How many calls wait for a slot."""
         return len(self._ready)

@@ -73,6 +73,19 @@ class Answer:
         return Form(self.html, "cairnq-confirm")
 
     @property
+    def job_form(self) -> Form:
+        return Form(self.html, "cairnq-job-form")
+
+    @property
+    def job_is_finished(self) -> bool:
+        return bool(self.response.context["job"].finished)
+
+    @property
+    def told(self) -> set[str]:
+        """What the page of a job says became of the tasks."""
+        return {line for _, line in self.response.context["job"].said}
+
+    @property
     def tasks(self) -> list[Task]:
         """The tasks of a list."""
         return list(self.response.context["cl"].result_list)
@@ -112,8 +125,8 @@ class Form(HTMLParser):
         elif self._inside and tag == "input" and given.get("type") == "hidden":
             self.hidden[given["name"]] = given.get("value", "")
             self.hidden_lists.setdefault(given["name"], []).append(given.get("value", ""))
-        elif self._inside and tag == "button" and "name" in given:
-            self._pressed = {given["name"]: given["value"]}
+        elif self._inside and tag == "button":
+            self._pressed = {given["name"]: given["value"]} if "name" in given else {}
 
     def handle_endtag(self, tag: str) -> None:
         self._inside = self._inside and tag != "form"

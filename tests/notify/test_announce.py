@@ -193,7 +193,7 @@ def test_what_is_delayed_is_not_announced() -> None:
 @on_postgresql
 def test_a_task_is_submitted_even_if_its_announcement_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(postgres, "_ANNOUNCE_SUBMIT", "SELECT %s::int, %s, %s")
+        patch.setattr(postgres, "_ANNOUNCE_SUBMIT", "SELECT %s::int")
         task = submit("anything", [1])
     assert Task.objects.get() == task
     stored = Task.objects.values().get()
@@ -218,7 +218,7 @@ def test_a_transaction_that_django_does_not_know_of_is_joined_and_not_ended() ->
 
 @on_postgresql
 def test_a_submit_whose_connection_is_lost_after_the_commit_returns_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = "SELECT pg_terminate_backend(pg_backend_pid()) WHERE (%s, %s, %s) IS NOT NULL"
+    lost = "SELECT pg_terminate_backend(pg_backend_pid()) WHERE %s IS NOT NULL"
     monkeypatch.setattr(postgres, "_ANNOUNCE_SUBMIT", lost)
     task = submit("work", {"order": 7})
     assert Task.objects.get() == task

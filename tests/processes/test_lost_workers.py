@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cairnq_django import submit, submit_many
+from cairnq_django.clock import after
+from cairnq_django.models import WorkerProcess
+from cairnq_django.store.workers import FORGOTTEN_AFTER
 from tests.app.tasks import write_line, write_line_and_block, write_line_and_kill_the_process
 from tests.helpers import eventually
 from tests.processes.running import lines, statuses, until_all_ended, until_lines
@@ -61,3 +64,24 @@ def test_a_handler_that_kills_its_process_burns_its_attempts(start_worker: Start
     assert (task.error["code"], task.attempt) == ("lease_expired", 2)
     assert [attempt.outcome for attempt in task.attempts.all()] == ["retried", "failed"]
     assert lines(tmp_path / "lines") == [str(task.pk)] * 2
+
+
+def test_a_process_that_ends_takes_its_row_along_and_one_that_is_killed_leaves_it_to_others(
+    start_worker: StartWorker,
+) -> None:
+    def row(pid: int) -> WorkerProcess | None:
+        return WorkerProcess.objects.filter(pid=pid).first()
+
+    ending, killed = start_worker(), start_worker()
+    for worker in (ending, killed):
+        eventually(lambda pid=worker.pid: row(pid), 60, "its row")
+
+    killed.send(signal.SIGKILL)
+    killed.wait()
+    ending.send(signal.SIGTERM)
+    assert ending.wait() == 0
+    assert [row(ending.pid), row(killed.pid) is None] == [None, False]
+
+    WorkerProcess.objects.update(seen_at=after(-FORGOTTEN_AFTER - 1))
+    start_worker()
+    eventually(lambda: row(killed.pid) is None, 60, "the row is swept")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,9 +11,9 @@ from django.db import DEFAULT_DB_ALIAS as DB
 from django.db import connection, transaction
 
 from cairnq_django.clock import Now, after
-from cairnq_django.models import Task, TaskAttempt, TaskKey
+from cairnq_django.models import Activity, Task, TaskAttempt, TaskKey
 from cairnq_django.statuses import TERMINAL, AttemptOutcome, TaskStatus
-from cairnq_django.store import control, maintenance, settle, stats
+from cairnq_django.store import activity, control, failures, maintenance, settle, stats
 from cairnq_django.store.claim import Draw, claim, claim_at_once
 from cairnq_django.store.lanes import ahead, lanes_of
 from cairnq_django.store.look import look
@@ -55,14 +56,19 @@ def many_tasks(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
             for n in (1, 2)
         )
         TaskKey.objects.bulk_create(TaskKey(key=f"order:{n}", task=task) for n, task in enumerate(tasks))
-        tables = [connection.ops.quote_name(model._meta.db_table) for model in (Task, TaskKey, TaskAttempt)]
+        now = activity.read_clock(DB)
+        Activity.objects.bulk_create(
+            Activity(queue="queue 1", seconds=60, begins_at=activity.begin_of_span(now, 60) - timedelta(minutes=n))
+            for n in range(1_500)
+        )
+        tables = [connection.ops.quote_name(model._meta.db_table) for model in (Task, TaskKey, TaskAttempt, Activity)]
         with connection.cursor() as cursor:
             for table in tables:
                 if connection.vendor != "sqlite":
                     cursor.execute(f"ANALYZE {'TABLE ' if connection.vendor == 'mysql' else ''}{table}")
     yield
     with django_db_blocker.unblock():
-        for model in (TaskKey, TaskAttempt, Task):
+        for model in (TaskKey, TaskAttempt, Task, Activity):
             model.objects.all()._raw_delete(DB)
 
 
@@ -250,6 +256,24 @@ def test_a_queue_s_depth_is_read_from_the_index() -> None:
     assert select.uses("cairnq_task_claim"), select
 
 
+@pytest.mark.parametrize("status", TERMINAL)
+def test_what_ended_is_counted_in_its_index_alone(status: TaskStatus) -> None:
+    plan = plans(lambda: stats.ended_up_to(DB, 100))[TERMINAL.index(status)]
+    assert plan.uses("cairnq_task_completed"), plan
+    assert plan.reads_an_index_only, plan
+    assert not plan.sorts, plan
+
+
+def test_the_activity_of_an_hour_is_found_and_added_to_by_its_index() -> None:
+    since = activity.read_clock(DB) - timedelta(hours=1)
+    found = plans(lambda: activity.by_queue(DB, seconds=activity.MINUTE, since=since))
+    found += plans(lambda: activity.by_time(DB, seconds=activity.MINUTE, since=since))
+    _clock, *added = plans(lambda: activity.add(DB, {"queue 1": activity.Work(started=1)}))
+    assert len(found + added) >= 4
+    for plan in found + added:
+        assert not plan.reads_a_whole_table, plan
+
+
 def test_the_figures_of_all_queues_are_read_from_indexes() -> None:
     if connection.vendor == "postgresql":
         # So few tasks it may as well read otherwise, and sort.
@@ -307,6 +331,13 @@ def test_the_oldest_children_are_found_by_the_index(family: list[Task]) -> None:
     (select,) = plans(lambda: list(Task.objects.children_of(family[1]).order_by("created_at", "pk")[:20]))
     assert select.uses("cairnq_task_family"), select
     assert not select.reads_a_whole_table, select
+
+
+def test_how_far_a_look_at_failures_reaches_is_read_from_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "LOOKED_AT", 100)
+    for select in plans(lambda: failures.recent(DB, 3_600)):
+        assert select.uses("cairnq_attempt_ended"), select
+        assert not select.sorts, select
 
 
 def test_a_task_s_attempts_are_found_by_their_index() -> None:

@@ -30,12 +30,12 @@
         return parts;
     };
 
-    const toggle = (block, more) => {
+    const toggle = (block, more, label) => {
         const button = document.createElement("button");
         button.type = "button";
         button.className = "cairnq-fold";
         button.setAttribute("aria-expanded", "true");
-        button.setAttribute("aria-label", more.textContent);
+        button.setAttribute("aria-label", label);
         button.addEventListener("click", () => {
             block.hidden = !block.hidden;
             more.hidden = !block.hidden;
@@ -64,7 +64,7 @@
             const block = span("cairnq-json-block", "");
             const more = span("cairnq-json-more", "\u2026");
             more.hidden = true;
-            into.append(toggle(block, more), coloured(line), more, block);
+            into.append(toggle(block, more, `${pre.dataset.fold} ${line.trim()}`), coloured(line), more, block);
             block.append(end);
             open.push(block);
         });

@@ -26,7 +26,7 @@
     };
 
     const move = (state) => {
-        document.querySelectorAll("#task_form .field-progress_bar .cairnq-progress").forEach((each) => {
+        document.querySelectorAll("#task_form .cairnq-progress:not(.cairnq-children *)").forEach((each) => {
             each.querySelector("progress").value = state.progress;
             each.querySelector(".cairnq-percent").textContent = state.percent;
         });

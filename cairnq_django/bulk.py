@@ -1,0 +1,41 @@
+"""What people ask of many tasks at once, and the wake-ups that follow: the writes of the admin's work in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from uuid import UUID
+
+from . import notify
+from .notify import Channel
+from .statuses import TaskStatus
+from .store import together
+from .store.engine import task_database
+from .store.together import Handled
+
+
+def cancel_all(task_ids: Collection[UUID]) -> list[Handled]:
+    """`cancel()` for each of these tasks, in one short transaction; those that are gone are left out."""
+    using = task_database()
+    handled = together.cancel_all(using, task_ids)
+    ended = [task for task in handled if task.changed and task.status == TaskStatus.QUEUED]
+    notify.announce(using, Channel.ENDED, (str(task.task_id) for task in ended))
+    return handled
+
+
+def retry_all(task_ids: Collection[UUID], *, reset_attempts: bool = False) -> list[Handled]:
+    """`retry()` for each of these tasks, in one short transaction; those that are gone are left out.
+
+    One in another state, or whose key has another live task, is left as it is.
+    """
+    using = task_database()
+    handled = together.retry_all(using, task_ids, reset_attempts=reset_attempts)
+    notify.announce(using, Channel.QUEUED, {task.queue for task in handled if task.changed})
+    return handled
+
+
+def run_all_now(task_ids: Collection[UUID]) -> list[Handled]:
+    """`run_now()` for each of these tasks, in one short transaction; those that are gone are left out."""
+    using = task_database()
+    handled = together.run_all_now(using, task_ids)
+    notify.announce(using, Channel.QUEUED, {task.queue for task in handled if task.changed})
+    return handled

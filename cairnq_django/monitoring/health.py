@@ -1,0 +1,70 @@
+"""Whether the queue is well: its database answers, a worker was heard of lately, nothing has waited for too long."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from django.db import connections
+from django.http import HttpRequest, HttpResponse, JsonResponse
+
+from ..conf import get_settings
+from ..store.engine import task_database
+from ..store.stats import queue_figures
+from ..store.workers import live_workers
+from .access import guarded
+
+logger = logging.getLogger(__name__)
+
+Finding = dict[str, Any]  # "ok", what was found and, unless it is well, the "reason"
+
+
+@guarded
+def health(request: HttpRequest) -> HttpResponse:
+    """200 if all is well, else 503; the body tells what was found, and of each check that failed why.
+
+    Queues that are paused wait for no worker, and do not count.
+    """
+    using = task_database()
+    checks = {"database": _checked(_database, using)}
+    if checks["database"]["ok"]:
+        checks["workers"] = _checked(_workers, using)
+        checks["waiting"] = _checked(_waiting, using)
+    is_well = all(finding["ok"] for finding in checks.values())
+    return JsonResponse({"ok": is_well, "checks": checks}, status=200 if is_well else 503)
+
+
+def _checked(check: Callable[[str], Finding], using: str) -> Finding:
+    try:
+        return check(using)
+    except Exception as error:
+        logger.warning("A check of the queue's health failed: %s", error)
+        return {"ok": False, "reason": f"{type(error).__name__}: {error}"}
+
+
+def _database(using: str) -> Finding:
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT 1")
+    return {"ok": True}
+
+
+def _workers(using: str) -> Finding:
+    live = len(live_workers(using))
+    return {"ok": True, "live": live} if live else {"ok": False, "live": 0, "reason": "No worker was heard of lately"}
+
+
+def _waiting(using: str) -> Finding:
+    limit = get_settings().health_max_wait
+    waits = {
+        figures.queue: figures.oldest_wait
+        for figures in queue_figures(using)
+        if figures.oldest_wait is not None and figures.pause is None
+    }
+    queue = max(waits, key=lambda queue: waits[queue], default=None)
+    longest = waits[queue] if queue is not None else None
+    found = {"longest_wait": longest, "queue": queue, "limit": limit}
+    if limit is None or longest is None or longest <= limit:
+        return {"ok": True, **found}
+    reason = f"In queue {queue!r} a task has been due for {longest:.0f} s, longer than {limit:g} s"
+    return {"ok": False, **found, "reason": reason}

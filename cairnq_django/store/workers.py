@@ -1,0 +1,70 @@
+"""The rows by which workers are seen. Nobody needs them to run a task or to take one back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from ..clock import Now, after
+from ..models import WorkerProcess
+
+FORGOTTEN_AFTER: Final = 900.0  # seconds after which the row of a worker that says nothing more is deleted
+FORGET_BATCH: Final = 500  # rows
+
+
+@dataclass(frozen=True)
+class WorkerState:
+    """What a worker says of itself."""
+
+    host: str
+    pid: int
+    version: str
+    queues: Sequence[str]
+    names: Sequence[str]  # of the tasks that it runs
+    concurrency: int
+    busy: int  # calls whose handlers are at work
+    bytes_in_flight: int | None  # of payloads; None: not measured
+    abandoned: int  # calls that it gave up, and whose handlers go on
+    draining: bool
+
+
+def say(using: str, worker_id: str, state: WorkerState, *, said: WorkerState | None, age: float) -> None:
+    """Write that the worker runs, and what differs from what it `said` before; `age` is for how many seconds it has.
+
+    One statement, without a transaction or a second try, two where there is no row.
+    """
+    differences = _columns(state, said)
+    if WorkerProcess.objects.using(using).filter(pk=worker_id).update(**differences, seen_at=Now()):
+        return
+    everything = _columns(state, None)
+    WorkerProcess.objects.using(using).create(pk=worker_id, **everything, started_at=after(-age))
+
+
+def leave(using: str, worker_id: str) -> None:
+    """Delete the worker's row: it has ended."""
+    WorkerProcess.objects.using(using).filter(pk=worker_id)._raw_delete(using)
+
+
+def forget(using: str) -> list[str]:
+    """Delete the rows of workers that have long said nothing, and return their ids. A short query where there are none.
+
+    Up to `FORGET_BATCH` rows in one statement, without a transaction.
+    """
+    silent = WorkerProcess.objects.using(using).silent_for(FORGOTTEN_AFTER)
+    # Read first: MySQL would lock every row that a deletion looks at.
+    gone = list(silent.order_by("pk").values_list("pk", flat=True)[:FORGET_BATCH])
+    if gone:
+        silent.filter(pk__in=gone)._raw_delete(using)
+    return gone
+
+
+def live_workers(using: str) -> list[WorkerProcess]:
+    """The workers that said lately that they run, by host and start; without their names, which may be thousands."""
+    return list(WorkerProcess.objects.using(using).heard_of().defer("names").order_by("host", "started_at", "pk"))
+
+
+def _columns(state: WorkerState, said: WorkerState | None) -> dict[str, Any]:
+    """What the row's columns are to hold, where that differs from what was `said`."""
+    columns = {field.name: getattr(state, field.name) for field in fields(state)}
+    return {name: value for name, value in columns.items() if said is None or getattr(said, name) != value}

@@ -1,0 +1,355 @@
+"""Actions on more tasks than one request can do: chunk by chunk, stopped and gone on with, nothing done twice."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.db import OperationalError, connection
+from django.test import Client
+
+from cairnq_django.admin import actions, changelist, jobs
+from cairnq_django.admin.actions import CONFIRMED
+from cairnq_django.models import Task
+from tests.admin.pages import Answer
+from tests.factories import TaskFactory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.admin.pages import Visitor
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks a request."""
+    monkeypatch.setattr(jobs, "CHUNK", 2)
+
+
+def begin(visitor: Visitor, action: str, **query: str) -> Answer:
+    """Choose an action for all tasks of the list, and say yes."""
+    some = Task.objects.order_by("pk").values_list("pk", flat=True)[0]
+    url = visitor.list_url() + "?" + "&".join(f"{name}={value}" for name, value in query.items())
+    data = {"action": action, "select_across": "1", "_selected_action": [str(some)], CONFIRMED: "yes"}
+    return Answer(visitor.client.post(url, data, follow=True))
+
+
+def go_on(visitor: Visitor, page: Answer, **changes: str) -> Answer:
+    """Press the button of a job's page."""
+    data = {**page.job_form.hidden, **changes}
+    return Answer(visitor.client.post(page.response.request["PATH_INFO"], data, follow=True))
+
+
+def to_the_end(visitor: Visitor, page: Answer) -> Answer:
+    for _ in range(50):
+        if page.job_is_finished:
+            return page
+        page = go_on(visitor, page)
+    raise AssertionError("It does not end")
+
+
+def statuses(*tasks: Task) -> list[str]:
+    return [Task.objects.get(pk=task.pk).status for task in tasks]
+
+
+def test_a_few_tasks_are_done_at_once(operator: Visitor) -> None:
+    tasks = [TaskFactory(queue="mail") for _ in range(3)]
+    other = TaskFactory()
+
+    page = begin(operator, "cancel_tasks", queue="mail")
+
+    assert page.job_is_finished
+    assert page.told == {"3 tasks were canceled."}
+    assert statuses(*tasks, other) == ["canceled"] * 3 + ["queued"]
+    assert f'href="{operator.list_url()}?queue=mail"' in page.html
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_many_tasks_are_done_chunk_by_chunk(operator: Visitor) -> None:
+    tasks = [TaskFactory() for _ in range(5)]
+
+    page = begin(operator, "cancel_tasks")
+
+    assert statuses(*tasks) == ["canceled"] * 2 + ["queued"] * 3
+    assert "2 of 5 tasks looked at" in page.html
+    assert 'value="0.4000"' in page.html
+    assert page.told == {"2 tasks were canceled."}
+
+    page = to_the_end(operator, page)
+
+    assert statuses(*tasks) == ["canceled"] * 5
+    assert "5 of 5 tasks looked at" in page.html
+    assert page.told == {"5 tasks were canceled."}
+    assert page.job_form.labels == []
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_opening_the_page_again_changes_nothing_and_offers_to_go_on(operator: Visitor) -> None:
+    tasks = [TaskFactory() for _ in range(5)]
+    page = begin(operator, "cancel_tasks")
+
+    again = Answer(operator.client.get(page.response.request["PATH_INFO"]))
+
+    assert statuses(*tasks).count("canceled") == 2
+    assert to_the_end(operator, again).told == {"5 tasks were canceled."}
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_page_that_was_gone_on_from_does_nothing_more(operator: Visitor) -> None:
+    tasks = [TaskFactory(failed=True) for _ in range(7)]
+    first = begin(operator, "retry_tasks")
+    go_on(operator, first)
+    # The first ones run, and fail again.
+    Task.objects.filter(pk__in=[task.pk for task in tasks[:4]]).update(
+        status="failed", completed_at=tasks[0].completed_at
+    )
+
+    stale = go_on(operator, first)
+
+    assert statuses(*tasks) == ["failed"] * 7
+    assert stale.told == {"4 tasks were queued again."}
+    assert to_the_end(operator, stale).told == {"7 tasks were queued again."}
+    assert statuses(*tasks) == ["failed"] * 4 + ["queued"] * 3
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_what_ended_after_the_beginning_is_not_retried(operator: Visitor) -> None:
+    tasks = [TaskFactory(failed=True) for _ in range(4)]
+    page = begin(operator, "retry_tasks")
+    late = TaskFactory(failed=True)  # with the time of now
+    Task.objects.filter(pk=tasks[3].pk).update(completed_at=late.completed_at)
+
+    page = to_the_end(operator, page)
+
+    assert statuses(*tasks, late) == ["queued"] * 3 + ["failed"] * 2
+    assert page.told == {"3 tasks were queued again."}
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_tasks_that_came_after_the_beginning_are_left_alone(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changelist, "LOOKED_AT", 4)
+    tasks = [TaskFactory(queue="mail") for _ in range(4)]
+    page = begin(operator, "cancel_tasks", queue="mail")
+    late = [TaskFactory(queue="mail") for _ in range(3)]
+
+    page = to_the_end(operator, page)
+
+    assert statuses(*tasks, *late) == ["canceled"] * 4 + ["queued"] * 3
+    assert page.told == {"4 tasks were canceled."}
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_rows_that_moved_on_meanwhile_are_told_of(operator: Visitor) -> None:
+    tasks = [TaskFactory() for _ in range(6)]
+    page = begin(operator, "cancel_tasks")
+    running = TaskFactory(running=True)
+    columns = ("status", "attempt", "worker_id", "started_at", "lease_until")
+    Task.objects.filter(pk=tasks[2].pk).update(**{column: getattr(running, column) for column in columns})
+    Task.objects.filter(pk=tasks[3].pk).update(status="succeeded", completed_at=tasks[3].created_at)
+    tasks[4].delete()
+
+    page = to_the_end(operator, page)
+
+    assert page.told == {
+        "3 tasks were canceled.",
+        "1 running task was asked to stop and will end canceled.",
+        "1 task had ended already.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("action", "told"),
+    [
+        (
+            "cancel_tasks",
+            {
+                "2 tasks were canceled.",
+                "1 running task was asked to stop and will end canceled.",
+                "1 running task had been asked to stop before.",
+                "4 tasks had ended already.",
+            },
+        ),
+        (
+            "retry_tasks",
+            {
+                "2 tasks were queued again.",
+                "2 tasks were not retried: already queued.",
+                "2 tasks were not retried: still running.",
+                "1 task was not retried: succeeded.",
+                "1 task was not retried: the key has another live task.",
+            },
+        ),
+        (
+            "reset_tasks",
+            {
+                "2 tasks were queued again with all their attempts left.",
+                "2 tasks were not retried: already queued.",
+                "2 tasks were not retried: still running.",
+                "1 task was not retried: succeeded.",
+                "1 task was not retried: the key has another live task.",
+            },
+        ),
+        (
+            "run_tasks_now",
+            {
+                "1 task is due now and runs as soon as a worker has room.",
+                "1 task was due already.",
+                "2 tasks were not made due: still running.",
+                "2 tasks were not made due: failed.",
+                "1 task was not made due: succeeded.",
+                "1 task was not made due: canceled.",
+            },
+        ),
+        (
+            "cancel_families",
+            {
+                "2 tasks were canceled.",
+                "1 running task was asked to stop and will end canceled.",
+                "Nothing of the families of 5 tasks was left to cancel.",
+            },
+        ),
+    ],
+)
+def test_the_summary_tells_what_became_of_each_kind(operator: Visitor, action: str, told: set[str]) -> None:
+    TaskFactory(delayed=True)
+    TaskFactory(key="k")
+    TaskFactory(running=True)
+    TaskFactory(cancel_requested=True)
+    TaskFactory(succeeded=True)
+    TaskFactory(canceled=True)
+    TaskFactory(failed=True)
+    failed = TaskFactory(failed=True)
+    Task.objects.filter(pk=failed.pk).update(key="k")
+
+    page = begin(operator, action)
+
+    assert page.job_is_finished
+    assert page.told == told
+
+
+def test_one_task_that_breaks_does_not_hold_up_the_others(operator: Visitor, caplog: pytest.LogCaptureFixture) -> None:
+    before, broken, after = TaskFactory(), TaskFactory(), TaskFactory()
+
+    def fail(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        if sql.startswith("UPDATE") and broken.pk.hex in str(params).replace("-", ""):
+            raise OperationalError("the disk is on fire")
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(fail):
+        page = begin(operator, "cancel_tasks")
+
+    assert page.told == {
+        "2 tasks were canceled.",
+        "An error left 1 task as it was: OperationalError. The log of the server says more.",
+    }
+    assert statuses(before, broken, after) == ["canceled", "queued", "canceled"]
+    assert str(broken.pk) in caplog.text
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_the_history_says_of_each_chunk_what_was_done_to_what(operator: Visitor) -> None:
+    tasks = [TaskFactory(queue="mail") for _ in range(3)]
+
+    to_the_end(operator, begin(operator, "cancel_tasks", queue="mail"))
+
+    entries = LogEntry.objects.order_by("id")
+    assert [entry.get_change_message() for entry in entries] == [
+        "2 tasks were canceled. Cancel selected tasks: all of the list “queue=mail”",
+        "1 task was canceled. Cancel selected tasks: all of the list “queue=mail”",
+    ]
+    assert [entry.object_repr for entry in entries] == [
+        f"2 tasks, up to {tasks[1].pk}",
+        f"1 task, up to {tasks[2].pk}",
+    ]
+    assert operator.client.get("/admin/").status_code == 200
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_each_chunk_takes_the_permission(operator: Visitor) -> None:
+    tasks = [TaskFactory() for _ in range(5)]
+    page = begin(operator, "cancel_tasks")
+    User.objects.get().user_permissions.remove(Permission.objects.get(codename="cancel_task"))
+
+    refused = go_on(operator, page)
+
+    assert refused.status == 403
+    assert statuses(*tasks).count("canceled") == 2
+    shown = Answer(operator.client.get(page.response.request["PATH_INFO"]))
+    assert "You may not go on with this." in shown.html
+    assert shown.job_form.labels == []
+
+
+def test_who_may_only_see_begins_nothing(log_in: Callable[..., Visitor]) -> None:
+    task = TaskFactory()
+
+    begin(log_in("view_task"), "cancel_tasks")
+
+    assert statuses(task) == ["queued"]
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_job_is_its_visitor_s_own(operator: Visitor, log_in: Callable[..., Visitor]) -> None:
+    [TaskFactory() for _ in range(3)]
+    path = begin(operator, "cancel_tasks").response.request["PATH_INFO"]
+    operator.client.logout()
+    other = log_in("view_task", "cancel_task", name="grace")
+
+    answer = Answer(other.client.post(path, {"done": "2"}, follow=True))
+
+    assert answer.messages == {("warning", "Nothing is known of this work any more.")}
+    assert Task.objects.canceled().count() == 2
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_post_from_elsewhere_is_refused(operator: Visitor) -> None:
+    [TaskFactory() for _ in range(3)]
+    page = begin(operator, "cancel_tasks")
+    strict = Client(enforce_csrf_checks=True)
+    strict.cookies = operator.client.cookies
+
+    assert strict.post(page.response.request["PATH_INFO"], {"done": "2"}).status_code == 403
+    assert Task.objects.canceled().count() == 2
+
+
+def test_a_list_that_has_emptied_says_so(operator: Visitor) -> None:
+    TaskFactory()
+
+    page = begin(operator, "cancel_tasks", queue="nowhere")
+
+    assert page.messages == {("warning", "None of the tasks is there any more.")}
+
+
+def test_the_question_counts_all_there_are(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "COUNTED", 30)
+    tasks = [TaskFactory() for _ in range(32)]
+    data = {"action": "cancel_tasks", "select_across": "1", "_selected_action": [str(tasks[0].pk)]}
+
+    page = Answer(operator.client.post(operator.list_url(), data))
+
+    assert page.asks
+    assert "and more than 10 other tasks" in page.html
+
+
+def test_hostile_filters_are_text(operator: Visitor) -> None:
+    TaskFactory(queue="<script>alert(1)</script>")
+
+    page = begin(operator, "cancel_tasks", queue="<script>alert(1)</script>")
+
+    assert page.told == {"1 task was canceled."}
+    assert not re.search("<script>alert", page.html)
+
+
+def test_to_retry_all_is_asked_first(operator: Visitor) -> None:
+    task = TaskFactory(failed=True)
+    data = {"action": "retry_tasks", "select_across": "1", "_selected_action": [str(task.pk)]}
+
+    page = Answer(operator.client.post(operator.list_url(), data))
+
+    assert page.asks
+    assert "cannot be undone" not in page.html
+    assert statuses(task) == ["failed"]
