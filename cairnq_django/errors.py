@@ -106,11 +106,11 @@ class TaskTimeout(CairnQError, TimeoutError):
     `task` is the row as it was last read; the message says what it was stuck in.
     """
 
-    def __init__(self, task: Task, timeout: float) -> None:
+    def __init__(self, task: Task, timeout: float, *, is_paused: bool = False) -> None:
         self.task = task
         self.task_id: UUID = task.pk
         self.timeout = timeout
-        super().__init__(f"Task {task.pk} ({task.name}) {_stuck_in(task, f'after {timeout:g} s')}")
+        super().__init__(f"Task {task.pk} ({task.name}) {_stuck_in(task, f'after {timeout:g} s', is_paused)}")
 
 
 class AlreadyExists(CairnQError):
@@ -200,7 +200,7 @@ def _plain(text: str | Promise) -> str:
     return str.__str__(text if isinstance(text, str) else str(text))
 
 
-def _stuck_in(task: Task, elapsed: str) -> str:
+def _stuck_in(task: Task, elapsed: str, is_paused: bool) -> str:
     attempt = f"attempt {task.attempt} of {task.max_attempts}"
     if task.status == "running":
         canceling = ", cancel requested" if task.cancel_requested_at else ""
@@ -215,6 +215,8 @@ def _stuck_in(task: Task, elapsed: str) -> str:
         )
     if task.expires_at is not None and task.expires_at <= timezone.now():
         return f"is still queued {elapsed}: it expired at {task.expires_at.isoformat()}, and no worker has ended it yet"
+    if is_paused:
+        return f"is still queued {elapsed}: its queue is paused (queue {task.queue!r}, {attempt})"
     unclaimed = "no worker claimed its retry" if task.attempt else "no worker claimed it"
     return (
         f"is still queued {elapsed}: {unclaimed} (queue {task.queue!r}, {attempt}); is a worker running that serves "

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from asgiref.sync import sync_to_async
+from django.db.models import Exists, OuterRef
 from django.db.transaction import TransactionManagementError
 
 from . import notify
@@ -17,7 +18,7 @@ from .arguments import Seconds, seconds
 from .backoff import poll_intervals
 from .client import SubmitOptions, asubmit, id_by_key, named, submit
 from .errors import TaskCanceled, TaskFailed, TaskTimeout
-from .models import Task
+from .models import PausedQueue, Task
 from .notify import Channel
 from .registry import TaskDef
 from .statuses import TERMINAL
@@ -157,11 +158,13 @@ class _Watch:
             return rows.get()
         if time.monotonic() < self.deadline:
             return None
-        task = rows.get()
+        pauses = PausedQueue.objects.using(self.using).in_force()
+        task: Task = rows.annotate(is_paused=Exists(pauses.filter(pk=OuterRef("queue")))).get()
+        is_paused = task.__dict__.pop("is_paused")
         if task.is_terminal:
             return task
         assert self.timeout is not None
-        raise TaskTimeout(task, self.timeout)
+        raise TaskTimeout(task, self.timeout, is_paused=is_paused)
 
     def pause(self) -> float:
         """Seconds until the next look, unless something happens before."""

@@ -27,6 +27,7 @@ from cairnq_django import (
     cancel,
     get,
     notify,
+    pause_queue,
     purge,
     retry,
     submit,
@@ -184,6 +185,13 @@ def test_when_time_is_up_the_error_says_what_the_task_was_stuck_in(state: dict[s
     assert (error.task_id, error.timeout, error.task.status) == (task.id, 0.15, task.status)
     assert (error.task.payload, isinstance(error, TimeoutError)) == ({"order": 7}, True)
     assert get(task.id).updated_at == task.updated_at
+
+
+def test_when_time_is_up_the_error_says_that_the_queue_is_paused() -> None:
+    pause_queue("default")
+    task = TaskFactory()
+    with pytest.raises(TaskTimeout, match=r"is still queued after 0.15 s: its queue is paused \(queue 'default', "):
+        wait(task.pk, timeout=0.15)
 
 
 def test_without_time_a_live_task_is_looked_at_once() -> None:

@@ -82,7 +82,7 @@ def claim(
 ) -> list[Claim]:
     """Claim due tasks for `worker_id` under a lease of `lease` seconds, each draw's in claim order.
 
-    Queues that are paused give out nothing: that is asked in the statements that find and lock the tasks.
+    Queues that are paused give out nothing: asked in the statement that finds the tasks, and in that which takes them.
 
     `draws()` yields one draw after another and is sent what each claimed. One short transaction, in which it starts
     anew if a conflict rolled it back; what another worker is claiming at this moment is passed over, not waited for.
@@ -142,7 +142,8 @@ def _claim_draw(using: str, draw: Draw, worker_id: str, lease: float) -> Drawn:
     claims: list[Claim] = []
     if taken:
         # By their ids alone, since they are locked: an index on their state would lock others, too.
-        rows = Task.objects.using(using).filter(Among("pk", [task.pk for task in taken]))
+        # A queue that was paused since they were found keeps them.
+        rows = unless_paused(Task.objects.using(using).filter(Among("pk", [task.pk for task in taken])))
         sizes = {task.pk: task.payload_bytes for task in taken}
         claims = [
             claim._replace(payload_bytes=sizes[claim.lease.task_id]) for claim in _take(using, rows, worker_id, lease)
@@ -203,8 +204,7 @@ def _lock_across(using: str, lanes: Sequence[Lane], draw: Draw) -> list[_Found]:
         places = ahead(using, lanes, reach)
         rest = [place.task_id for place in places if place.task_id not in tried]
         while rest and (missing := limit - len(locked)):
-            due = Task.objects.using(using).due().filter(Among("pk", rest[:missing]))
-            locked += _locked(unless_paused(due), draw, missing)
+            locked += _locked(Task.objects.using(using).due().filter(Among("pk", rest[:missing])), draw, missing)
             tried.update(rest[:missing])
             rest = rest[missing:]
         if len(locked) == limit or len(places) < reach:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import DEFAULT_DB_ALIAS as DB
@@ -11,6 +11,7 @@ from django.db import connection
 
 from cairnq_django.clock import after
 from cairnq_django.models import PausedQueue, Task
+from cairnq_django.store import claim as claim_module
 from cairnq_django.store import lanes as lanes_module
 from cairnq_django.store import maintenance, pauses
 from cairnq_django.store.claim import Claim, Draw, can_claim_at_once, claim, claim_at_once
@@ -18,7 +19,7 @@ from cairnq_django.store.lanes import ahead, lanes_of
 from cairnq_django.store.look import look
 from cairnq_django.store.stats import runnable
 from tests.factories import TaskFactory, in_turn
-from tests.store.sessions import another_transaction, in_another_session
+from tests.store.sessions import another_transaction, in_another_session, locks_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,6 +161,26 @@ def test_a_pause_counts_from_its_commit_on() -> None:
             assert len(in_another_session(lambda: at_once(one))) == 1
     assert at_once(one) == []
     assert Task.objects.queued().count() == len(tasks) - (connection.vendor != "sqlite")
+
+
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("draw", [ONE, SEVERAL], ids=["a lane", "lanes"])
+def test_what_a_claim_has_found_is_not_taken_once_the_queue_is_paused(
+    draw: Draw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = claim_module._lock
+
+    def find_and_be_paused(*args: Any) -> Any:
+        found = find(*args)
+        assert len(found) == 2
+        in_another_session(pause)
+        return found
+
+    tasks = [TaskFactory(queue="mail") for _ in range(2)]
+    monkeypatch.setattr(claim_module, "_lock", find_and_be_paused)
+    assert in_a_transaction(draw) == []
+    assert Task.objects.queued().count() == len(tasks)
 
 
 def test_pausing_anew_replaces_what_a_second_pause_leaves_as_it_is() -> None:
