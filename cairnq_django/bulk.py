@@ -25,7 +25,8 @@ def cancel_all(task_ids: Collection[UUID]) -> list[Handled]:
 def retry_all(task_ids: Collection[UUID], *, reset_attempts: bool = False) -> list[Handled]:
     """`retry()` for each of these tasks, in one short transaction; those that are gone are left out.
 
-    One in another state, or whose key has another live task, is left as it is.
+    One in another state, or that is not its key's current task any more, is left as it is: what it was to do has been
+    submitted anew.
     """
     using = task_database()
     handled = together.retry_all(using, task_ids, reset_attempts=reset_attempts)

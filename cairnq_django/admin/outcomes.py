@@ -161,6 +161,7 @@ WHY_NOT: Final = {
     TaskStatus.CANCELED: pgettext_lazy("reason", "canceled"),
 }
 KEY_IN_USE: Final = gettext_lazy("the key has another live task")
+SUPERSEDED: Final = gettext_lazy("the key has a newer task")
 
 
 def told(kind: Kind, reason: str, count: int) -> str:

@@ -33,6 +33,7 @@ from .outcomes import (
     NOTHING_LIVE,
     QUEUED_AFRESH,
     QUEUED_AGAIN,
+    SUPERSEDED,
     WHY_NOT,
     Kind,
     Outcome,
@@ -131,7 +132,7 @@ def _queue_many_again(task_ids: Sequence[UUID], kind: Kind, *, reset_attempts: b
         if task.changed:
             return Outcome(kind)
         held_up = task.status in (TaskStatus.FAILED, TaskStatus.CANCELED)
-        return Outcome(NOT_RETRIED, KEY_IN_USE if held_up else WHY_NOT[task.status])
+        return Outcome(NOT_RETRIED, SUPERSEDED if held_up else WHY_NOT[task.status])
 
     handled = retry_all(task_ids, reset_attempts=reset_attempts)
     return _with_those_gone(task_ids, [outcome(task) for task in handled])

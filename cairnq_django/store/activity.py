@@ -54,25 +54,28 @@ class Work:
         self.longest_wait = max(self.longest_wait, seconds) if self.started else seconds
 
 
-def add(using: str, done: Mapping[str, Work]) -> None:
+def add(using: str, done: Mapping[str, Work]) -> dict[str, Work]:
     """Add what was done for each queue to its current minute and hour, by the database's clock.
 
-    The waiting times end by this host's clock; what that is off is put right. Others may add at the same time, nothing
-    is lost. A short transaction, and others before it for rows that are not there yet; who begins an hour deletes what
-    is too old.
+    Returns what was not added, since others hold its rows at this moment: they are not waited for. The waiting times
+    end by this host's clock; what that is off is put right. A short transaction, and others before it for rows that are
+    not there yet; who begins an hour deletes what is too old.
     """
     sent_at = time.time()
     now = read_clock(using)
     ahead = now.timestamp() - (sent_at + time.time()) / 2  # of this host's clock
     spans = [_Span(seconds, begin_of_span(now, seconds), queue) for seconds in KEPT for queue in sorted(done)]
-    missing = sorted(set(spans) - _existing(using, spans))
-    if missing:
-        # Not in the transaction that adds: two that hold rows and wait for each other's new ones would never end.
-        in_transaction(using, lambda: _make(using, missing))
-    in_transaction(using, lambda: _add(using, spans, done, ahead))
+    existing = _existing(using, spans)
+    missing = sorted(set(spans) - existing.keys())
     if any(span.seconds == HOUR for span in missing):
         for seconds, kept in KEPT.items():
             in_transaction(using, lambda span=seconds, end=now - timedelta(seconds=kept): _forget(using, span, end))  # type: ignore[misc]
+    if missing:
+        # Not in the transaction that adds: two that hold rows and wait for each other's new ones would never end.
+        in_transaction(using, lambda: _make(using, missing))
+        existing = _existing(using, spans)
+    held = in_transaction(using, lambda: _add(using, existing, done, ahead))
+    return {queue: work for queue, work in done.items() if queue in held}
 
 
 def by_queue(using: str, *, seconds: int, since: datetime) -> dict[str, Work]:
@@ -108,11 +111,14 @@ class _Span(NamedTuple):
     queue: str
 
 
-def _existing(using: str, spans: Collection[_Span]) -> set[_Span]:
+def _existing(using: str, spans: Collection[_Span]) -> dict[_Span, int]:
+    """The rows that are there, and their ids."""
     begun = {(span.seconds, span.begins_at) for span in spans}
     current = Q(*(Q(seconds=seconds, begins_at=begins_at) for seconds, begins_at in begun), _connector=Q.OR)
     rows = Activity.objects.using(using).filter(current)
-    return {_Span(*key) for key in rows.values_list("seconds", "begins_at", "queue")}
+    wanted = set(spans)
+    columns = rows.values_list("seconds", "begins_at", "queue", "pk")
+    return {span: pk for *key, pk in columns if (span := _Span._make(key)) in wanted}
 
 
 def _make(using: str, spans: Collection[_Span]) -> None:
@@ -120,14 +126,21 @@ def _make(using: str, spans: Collection[_Span]) -> None:
     Activity.objects.using(using).bulk_create(rows, ignore_conflicts=True)
 
 
-def _add(using: str, spans: Collection[_Span], done: Mapping[str, Work], ahead: float) -> None:
-    for span in spans:
+def _add(using: str, spans: Mapping[_Span, int], done: Mapping[str, Work], ahead: float) -> set[str]:
+    """Return the queues of which another holds a row, or has deleted one: nothing is added for them."""
+    rows = Activity.objects.using(using).filter(pk__in=spans.values()).order_by("pk")
+    locked = set(rows.select_for_update(skip_locked=True).values_list("pk", flat=True))
+    whole = {queue for queue in done if {pk for span, pk in spans.items() if span.queue == queue} <= locked}
+    for span, pk in spans.items():
+        if span.queue not in whole:
+            continue
         work = done[span.queue]
         more: dict[str, Any] = {name: F(name) + getattr(work, name) for name in _COUNTS[:-1]}
         if work.started:
             more["waited"] = F("waited") + max(0.0, work.waited + ahead * work.started)
             more["longest_wait"] = Greatest(F("longest_wait"), max(0.0, work.longest_wait + ahead))
-        Activity.objects.using(using).filter(**span._asdict()).update(**more)
+        Activity.objects.using(using).filter(pk=pk).update(**more)
+    return set(done) - whole
 
 
 def _forget(using: str, seconds: int, end: datetime) -> None:

@@ -65,12 +65,15 @@ def resume(using: str, queue: str, *, since: datetime | None = None) -> Paused |
 
 
 def end_those_over(using: str) -> list[str]:
-    """Delete the pauses whose time has come, and return their queues."""
+    """Delete the pauses whose time has come, and return their queues; waits for nobody who holds one."""
     over = PausedQueue.objects.using(using).over()
 
     def work() -> list[str]:
-        # One by one: another may pause one of them anew at this moment.
-        return [queue for queue in list(over.values_list("pk", flat=True)) if over.filter(pk=queue)._raw_delete(using)]
+        # Whoever holds one is about to pause it anew, or to resume it, and may take long to commit.
+        queues = list(over.order_by("pk").select_for_update(skip_locked=True).values_list("pk", flat=True))
+        if queues:
+            PausedQueue.objects.using(using).filter(pk__in=queues)._raw_delete(using)
+        return queues
 
     return in_transaction(using, work)
 

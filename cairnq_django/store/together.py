@@ -12,7 +12,7 @@ from django.db.models.functions import Greatest
 from ..clock import Now
 from ..expressions import Among
 from ..models import Task
-from ..statuses import LIVE, TaskStatus
+from ..statuses import TaskStatus
 from . import keys, states
 from .engine import in_transaction, note_written
 
@@ -39,7 +39,8 @@ def cancel_all(using: str, task_ids: Collection[UUID]) -> list[Handled]:
 def retry_all(using: str, task_ids: Collection[UUID], *, reset_attempts: bool = False) -> list[Handled]:
     """Queue each of these tasks again as `control.retry()` does, the least id first; those that are gone are left out.
 
-    One in another state, or whose key has another live task, is left as it is. One short transaction, or the caller's.
+    One in another state, or that is not its key's current task any more, is left as it is: what it was to do has been
+    submitted anew. One short transaction, or the caller's.
     """
     # Keys never change. Read in the transaction, they would fix what that sees before they are locked.
     found = _rows(using, task_ids).values_list("pk", "key")
@@ -71,13 +72,14 @@ def _cancel_all(using: str, task_ids: Collection[UUID]) -> list[Handled]:
 def _retry_all(using: str, task_ids: Collection[UUID], keyed: dict[UUID, str], reset_attempts: bool) -> list[Handled]:
     # Keys are locked before tasks, everywhere, so that no two transactions wait for each other.
     holders = keys.lock(using, keyed.values()) if keyed else {}
-    live = {key for key, task in holders.items() if task is not None and task.status in LIVE}
+    current = {key: task.pk for key, task in holders.items() if task is not None}
     found = list(_locked(using, task_ids).values_list("pk", "queue", "status"))
     pointed: dict[str, UUID] = {}
     again = []
-    for pk, _, status in found:
+    # The latest one first, should their key have lost its current task.
+    for pk, _, status in reversed(found):
         key = keyed.get(pk)
-        if status in _MAY_BE_RETRIED and key not in live and key not in pointed:
+        if status in _MAY_BE_RETRIED and (key is None or (current.get(key, pk) == pk and key not in pointed)):
             again.append(pk)
             if key is not None:
                 pointed[key] = pk

@@ -1,8 +1,13 @@
-"""One thread that keeps `Activity`: what a worker did is added up in memory, and written every few seconds."""
+"""One thread that writes what others see of a worker: its row, and `Activity`, which it adds up in memory.
+
+Nothing depends on it, so it may be held up without harm: leases are renewed by another thread.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 
@@ -14,15 +19,22 @@ from ..store.activity import Work
 from ..store.claim import Claim
 from .attempt import Attempt
 from .connections import refresh
+from .presence import Presence
+
+logger = logging.getLogger(__name__)
 
 INTERVAL = 10.0  # seconds
+STOP_TIMEOUT = 5.0  # seconds that a stop waits for what the thread is about to write
+LAST_TRIES = 10  # at what others hold, at the end
+LAST_PAUSE = 0.05  # seconds between two of them
 
 
 class Bookkeeper:
     """The worker's loop tells it what happens, which costs next to nothing; a worker that is idle writes nothing."""
 
-    def __init__(self, using: str, *, report: Callable[[str, BaseException], None]) -> None:
+    def __init__(self, using: str, presence: Presence, *, report: Callable[[str, BaseException], None]) -> None:
         self._using = using
+        self._presence = presence
         self._report = report
         self._lock = threading.Lock()  # guards _work
         self._work: dict[str, Work] = {}  # by queue, not written yet
@@ -33,10 +45,17 @@ class Bookkeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and write what is left, here and now."""
+        """End the thread and write what is left, here and now; no longer than a moment, whatever holds that up."""
         self._stopped.set()
-        self._thread.join()
-        self._try_to_write()
+        self._thread.join(STOP_TIMEOUT)
+        if self._thread.is_alive():
+            logger.warning("The database holds up what is recorded of this worker, which ends without it")
+            return
+        for _ in range(LAST_TRIES):
+            self._try_to_write()
+            if not self._work:
+                break
+            time.sleep(LAST_PAUSE)
 
     def started(self, claims: Iterable[Claim]) -> None:
         # By this host's clock: what it is off is the same for all, and put right when they are written.
@@ -75,9 +94,15 @@ class Bookkeeper:
         return work
 
     def _run(self) -> None:
+        next_write = time.monotonic() + INTERVAL
         try:
-            while not self._stopped.wait(INTERVAL):
-                self._try_to_write()
+            while not self._stopped.wait(max(0.0, min(next_write, self._presence.due) - time.monotonic())):
+                if time.monotonic() >= next_write:
+                    self._try_to_write()
+                    next_write = time.monotonic() + INTERVAL
+                if time.monotonic() >= self._presence.due:
+                    self._presence.look()
+            self._presence.end()
         finally:
             connections.close_all()
 
@@ -88,10 +113,11 @@ class Bookkeeper:
             return
         try:
             refresh(self._using)
-            activity.add(self._using, work)
+            unwritten = activity.add(self._using, work)
         except Exception as error:
             # If it was the answer that got lost, this counts twice.
-            with self._lock:
-                for queue, unwritten in work.items():
-                    self._work_for(queue).add(unwritten)
+            unwritten = work
             self._report("activity", error)
+        with self._lock:
+            for queue, left in unwritten.items():
+                self._work_for(queue).add(left)

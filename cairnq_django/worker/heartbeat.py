@@ -1,4 +1,4 @@
-"""One thread that renews every lease of a worker with one statement a beat, and keeps the row by which it is seen."""
+"""One thread that renews every lease of a worker with one statement a beat."""
 
 from __future__ import annotations
 
@@ -11,23 +11,15 @@ from django.db import connections
 from ..store import control
 from .attempt import Attempt
 from .connections import refresh
-from .presence import Presence
 
 RETRY_INTERVAL = 1.0  # seconds to the next beat after one that failed, if the beats are further apart
 
 
 class Heartbeat:
     def __init__(
-        self,
-        using: str,
-        presence: Presence,
-        *,
-        lease: float,
-        interval: float,
-        report: Callable[[str, BaseException], None],
+        self, using: str, *, lease: float, interval: float, report: Callable[[str, BaseException], None]
     ) -> None:
         self._using = using
-        self._presence = presence
         self._lease = lease
         self._interval = interval
         self._report = report
@@ -52,16 +44,10 @@ class Heartbeat:
             self._attempts.difference_update(attempts)
 
     def _run(self) -> None:
-        next_beat = time.monotonic() + self._interval
+        interval = self._interval
         try:
-            while not self._stopped.wait(max(0.0, min(next_beat, self._presence.due) - time.monotonic())):
-                # Leases come first.
-                if time.monotonic() >= next_beat:
-                    interval = self._interval if self._try_to_beat() else min(self._interval, RETRY_INTERVAL)
-                    next_beat = time.monotonic() + interval
-                if time.monotonic() >= self._presence.due:
-                    self._presence.look()
-            self._presence.end()
+            while not self._stopped.wait(interval):
+                interval = self._interval if self._try_to_beat() else min(self._interval, RETRY_INTERVAL)
         finally:
             connections.close_all()
 

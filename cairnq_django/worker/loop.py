@@ -86,17 +86,14 @@ class Loop:
         self._lookahead = Lookahead(options.concurrency, longest=longest)
         self._agenda = Agenda(options, registry, self._lookahead)
         self._heartbeat = Heartbeat(
-            self._using,
-            Presence(self._using, self.worker_id, self.state, self._report),
-            lease=options.lease,
-            interval=options.heartbeat_interval,
-            report=self._report,
+            self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
         )
         self._sweeper = Sweeper(self._using, options.retention, worker_id=self.worker_id, report=self._report)
-        self._bookkeeper = Bookkeeper(self._using, report=self._report)
+        presence = Presence(self._using, self.worker_id, self.state, self._report)
+        self._bookkeeper = Bookkeeper(self._using, presence, report=self._report)
         self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
         self._recovery_interval = min(options.lease / 3, MAX_RECOVERY_INTERVAL)
-        self._next_recovery = 0.0
+        self._next_recovery = self._tidy_from = 0.0
         self._woken_at = 0.0  # when the latest wake-up was heeded
         self._is_blind = False  # whether the latest look failed
         self._drain_deadline: float | None = None  # None: not draining
@@ -158,7 +155,9 @@ class Loop:
         else:
             self._claim_if_there_may_be_something()
         if not self._is_over():
-            next_wake_up = self._woken_at + BETWEEN_WAKE_UPS
+            # A slot that is about to be free is not to wait for it.
+            has_room = len(self._calls) < self._options.concurrency
+            next_wake_up = self._woken_at + BETWEEN_WAKE_UPS if has_room else 0.0
             self._take_in(self._inbox.wait(self._patience(), self._linger(), next_wake_up=next_wake_up))
 
     def _is_over(self) -> bool:
@@ -194,17 +193,18 @@ class Loop:
             self._report("claim", error)
             self._agenda.failed(time.monotonic() + RETRY_PAUSE)
             self._next_recovery = max(self._next_recovery, time.monotonic() + RETRY_PAUSE)
+            self._tidy_from = max(self._tidy_from, time.monotonic() + RETRY_PAUSE)
 
     def _claim(self) -> None:
         now = time.monotonic()
         # Taken before anything is read: what comes from here on is for the next turn.
         woken = self._inbox.take_wake_up()
-        if woken:
-            self._woken_at = now
         plan = self._agenda.plan(now, self._load(), woken=woken)
         drawing = plan.drawing
         if drawing and self._agenda.looks_anew(now, woken=woken):
             self._agenda.begin_to_look_anew(now)
+            if woken:
+                self._woken_at = now
         elif woken:
             self._inbox.woken = True
         is_expected = bool(drawing) and self._agenda.expects_some(plan, woken=woken)
@@ -226,24 +226,25 @@ class Loop:
             self._database_answers()
         if names and not seen.due:
             self._agenda.nothing_is_due()
-        # Rather a little early than with a look of its own.
-        if now >= self._next_recovery - self._recovery_interval / 2:
+        if now >= self._tidy_from:
             try:
                 self._tidy_up(seen, now)
             except Exception as error:
                 self._report("recover", error)
-                self._next_recovery = now + RETRY_PAUSE
+                self._tidy_from = self._next_recovery = now + RETRY_PAUSE
         return seen.due
 
     def _tidy_up(self, seen: Look, now: float) -> None:
         self._next_recovery = now + self._recovery_interval
+        # Rather a little early than with a look of its own.
+        self._tidy_from = now + self._recovery_interval / 2
         is_more = self._recover() if seen.orphaned else False
         is_more |= self._expire() if seen.too_late else False
         if seen.pauses_over:
             self._end_pauses()
         if is_more:
             # A batch a turn, so that claims get theirs in between.
-            self._next_recovery = now
+            self._tidy_from = self._next_recovery = now
 
     def _recover(self) -> bool:
         """Whether there may be more."""

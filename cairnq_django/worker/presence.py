@@ -20,7 +20,7 @@ SILENCE: Final = WORKER_SILENCE / 3  # seconds after which it is written though 
 
 
 class Presence:
-    """For the heartbeat's thread alone. What goes wrong is reported, and tried again at the next look."""
+    """For the bookkeeper's thread alone. What goes wrong is reported, and tried again at the next look."""
 
     def __init__(
         self,

@@ -10,10 +10,11 @@ import pytest
 from django.db import connection
 
 from cairnq_django import PausedQueue, Registry, Task, Worker, pause_queue, resume_queue, submit, submit_many
-from cairnq_django.clock import Now
+from cairnq_django.clock import Now, after
 from cairnq_django.notify.listener import listener_of_this_process
 from tests.helpers import eventually
 from tests.notify.postgres import on_postgresql
+from tests.store.sessions import another_transaction, locks_rows
 from tests.workers import PATIENCE, echo_and_wait, ended, handlers_wait_for, quick, run, runs_workers
 
 if TYPE_CHECKING:
@@ -129,3 +130,13 @@ def test_resuming_starts_what_waits_at_once(registry: Registry) -> None:
         resume_queue("default")
         assert all(ended(task).succeeded for task in waiting)
         assert ended(submit("work")).succeeded
+
+
+@locks_rows
+def test_no_worker_waits_for_who_is_about_to_change_a_pause_that_is_over(go: threading.Event) -> None:
+    PausedQueue.objects.create(queue="mail", until=after(-1))
+    with another_transaction(lambda: PausedQueue.objects.select_for_update().get(pk="mail")):
+        with quick(echo_and_wait(go)).background():
+            task = submit("echo", "meanwhile")
+            eventually(lambda: task.refresh().result == "meanwhile", PATIENCE / 2)
+        assert PausedQueue.objects.filter(pk="mail").exists()

@@ -15,6 +15,7 @@ from cairnq_django.models import Activity
 from cairnq_django.store import activity
 from cairnq_django.store.activity import HOUR, MINUTE, Work, add, begin_of_span, by_queue, by_time, read_clock
 from tests.helpers import in_threads
+from tests.store.sessions import another_transaction, locks_rows
 
 if TYPE_CHECKING:
     from typing import Any
@@ -99,13 +100,27 @@ def test_whoever_begins_an_hour_deletes_what_is_too_old() -> None:
     assert sorted(left) == [("young", MINUTE), ("young", HOUR)]
 
 
+@locks_rows
+@pytest.mark.django_db(transaction=True)
+def test_what_others_hold_is_not_waited_for_and_not_added() -> None:
+    add(DB, {"mail": Work(succeeded=1), "reports": Work(succeeded=1)})
+    held = Activity.objects.filter(queue="mail").order_by("-seconds").first()
+    with another_transaction(lambda: Activity.objects.select_for_update().get(pk=held.pk)):
+        left = add(DB, {"mail": Work(succeeded=7), "reports": Work(succeeded=1)})
+
+    assert left == {"mail": Work(succeeded=7)}
+    assert add(DB, left) == {}
+    by_the_hour = by_queue(DB, seconds=HOUR, since=long_ago() - timedelta(hours=1))
+    assert {queue: work.succeeded for queue, work in by_the_hour.items()} == {"mail": 8, "reports": 2}
+
+
 def test_adding_again_takes_few_statements() -> None:
     add(DB, {"mail": Work(succeeded=1)})
     with CaptureQueriesContext(connection) as captured:
         add(DB, {"mail": Work(succeeded=1)})
 
-    # The clock, what is there, two updates and what begins and ends their transaction; more if an hour is just over.
-    assert len(captured) <= 6 or Activity.objects.count() > 2
+    # The clock, what is there, a lock, two updates and what is around them; more if an hour is just over.
+    assert len(captured) <= 7 or Activity.objects.count() > 2
 
 
 @pytest.mark.django_db(transaction=True)
@@ -115,9 +130,9 @@ def test_those_who_add_at_once_lose_nothing() -> None:
     def work(n: int) -> None:
         for _ in range(5):
             # Each names them in another order.
-            add(
-                DB, {queue: Work(started=1, succeeded=1, longest_wait=n) for queue in queues[n % 3 :] + queues[: n % 3]}
-            )
+            left = {queue: Work(started=1, succeeded=1, longest_wait=n) for queue in queues[n % 3 :] + queues[: n % 3]}
+            while left:  # what others were at
+                left = add(DB, left)
 
     in_threads(4, work)
 

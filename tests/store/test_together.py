@@ -84,21 +84,26 @@ def test_those_that_are_gone_are_left_out() -> None:
         assert work(DB, []) == []
 
 
-def test_a_key_is_handed_to_what_is_retried_unless_another_task_of_it_lives() -> None:
+def test_a_key_is_handed_to_what_is_retried_unless_it_has_another_task_by_now() -> None:
     free = TaskFactory(failed=True, key="free")
     busy = TaskFactory(failed=True, key="busy")
     holder = TaskFactory(key="busy")
-    both = [TaskFactory(failed=True, key="twice"), TaskFactory(canceled=True, key="twice")]
+    replaced, newer = TaskFactory(canceled=True, key="twice"), TaskFactory(failed=True, key="twice")
+    again, done = TaskFactory(failed=True, key="done"), TaskFactory(succeeded=True, key="done")
+    older, latest = TaskFactory(failed=True, key="lost"), TaskFactory(failed=True, key="lost")
     plain = TaskFactory(failed=True)
-    TaskKey.objects.filter(key="free").delete()
+    TaskKey.objects.filter(key__in=["free", "lost"]).delete()
 
-    handled = together.retry_all(DB, [task.pk for task in (free, busy, *both, plain)])
+    tasks = (free, busy, replaced, newer, again, older, latest, plain)
+    handled = together.retry_all(DB, [task.pk for task in tasks])
 
-    assert {task.task_id for task in handled if task.changed} == {free.pk, both[0].pk, plain.pk}
+    assert {task.task_id for task in handled if task.changed} == {free.pk, newer.pk, latest.pk, plain.pk}
     assert dict(TaskKey.objects.values_list("key", "task_id")) == {
         "free": free.pk,
         "busy": holder.pk,
-        "twice": both[0].pk,
+        "twice": newer.pk,
+        "done": done.pk,
+        "lost": latest.pk,
     }
 
 

@@ -18,6 +18,7 @@ from cairnq_django.store.activity import HOUR, Work, by_queue, read_clock
 from cairnq_django.worker import bookkeeper
 from tests.factories import TaskFactory
 from tests.helpers import eventually
+from tests.store.sessions import another_transaction, locks_rows
 from tests.workers import PATIENCE, echo_and_wait, ended, quick, reports, run, running, runs_workers, wait_for
 
 if TYPE_CHECKING:
@@ -177,3 +178,14 @@ def test_what_a_handler_settled_before_the_drain_was_over_is_counted(go: threadi
         worker.stop()
     go.set()
     assert counts() == (2, 1, 0, 0, 0)
+
+
+@locks_rows
+def test_a_worker_ends_though_others_hold_what_it_adds_to(go: threading.Event) -> None:
+    registry = echo_and_wait(go)
+    submit("echo")
+    run(registry)
+    submit("echo")
+    with another_transaction(lambda: list(Activity.objects.select_for_update())):
+        run(registry)
+        assert counts()[:2] == (1, 1)

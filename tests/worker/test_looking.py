@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cairnq_django import Registry, Task, Worker, submit
+from cairnq_django.store import maintenance
 from cairnq_django.store.claim import Drawn
 from cairnq_django.worker.agenda import Agenda, Load
 from cairnq_django.worker.lookahead import Lookahead
+from cairnq_django.worker.loop import RETRY_PAUSE
 from tests.factories import TaskFactory
 from tests.helpers import eventually
 from tests.workers import PATIENCE, database_refusing, ended, reports, running, runs_workers
@@ -105,3 +108,18 @@ def test_a_database_that_is_read_but_refuses_what_is_written_is_told_of_once(
     told = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert [record.getMessage().split()[0] for record in told] == [phase]
     assert not [record for record in caplog.records if "works again" in record.getMessage()]
+
+
+def test_a_recovery_that_fails_is_not_tried_again_at_every_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[float] = []
+
+    def fail(using: str) -> None:
+        tries.append(time.monotonic())
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(maintenance, "recover", fail)
+    TaskFactory(name="another's", expired=True)
+    with reports() as reported, Worker(registry=Registry(), poll_interval=0.01).background():
+        eventually(lambda: len(tries) >= 4, PATIENCE)
+    assert tries[3] - tries[0] > 2 * RETRY_PAUSE
+    assert reported.phases == {"recover"}

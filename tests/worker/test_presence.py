@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import connection
 
 import cairnq_django
 from cairnq_django import Registry, TaskContext, submit, submit_many
 from cairnq_django.clock import after
 from cairnq_django.models import WorkerProcess
 from cairnq_django.store.workers import FORGOTTEN_AFTER
-from cairnq_django.worker import presence
+from cairnq_django.worker import bookkeeper, presence
 from tests.factories import WorkerProcessFactory
 from tests.helpers import eventually
+from tests.notify.postgres import on_postgresql
+from tests.store.sessions import another_transaction
 from tests.workers import (
     PATIENCE,
     echo_and_wait,
@@ -23,6 +27,7 @@ from tests.workers import (
     quick,
     reports,
     run,
+    running,
     runs_workers,
     table_away,
     wait_for,
@@ -176,3 +181,26 @@ def test_leases_are_renewed_though_the_row_cannot_be_written(registry: Registry,
         go.set()
         assert ended(task).result == "mine"
     assert task.attempt == 1
+
+
+@on_postgresql
+@pytest.mark.usefixtures("_quickly")
+def test_a_lock_on_its_table_holds_up_neither_leases_nor_the_end(
+    registry: Registry, go: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bookkeeper, "STOP_TIMEOUT", 0.1)
+    with another_transaction(_lock_the_table):
+        with quick(registry, lease=0.6).background():
+            task = submit("wait", "mine")
+            handlers_wait_for(go)
+            first = running(task).lease_until
+            eventually(lambda: (task.refresh().lease_until or first) > first + timedelta(seconds=1), PATIENCE / 2)
+            go.set()
+            assert ended(task).result == "mine"
+        assert task.attempt == 1
+    eventually(lambda: not [thread for thread in threading.enumerate() if thread.name == "cairnq-bookkeeper"])
+
+
+def _lock_the_table() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"LOCK TABLE {WorkerProcess._meta.db_table} IN ACCESS EXCLUSIVE MODE")
