@@ -181,7 +181,7 @@ def test_rows_that_moved_on_meanwhile_are_told_of(operator: Visitor) -> None:
                 "2 tasks were not retried: already queued.",
                 "2 tasks were not retried: still running.",
                 "1 task was not retried: succeeded.",
-                "1 task was not retried: the key has another live task.",
+                "1 task was not retried: the key has a newer task.",
             },
         ),
         (
@@ -191,7 +191,7 @@ def test_rows_that_moved_on_meanwhile_are_told_of(operator: Visitor) -> None:
                 "2 tasks were not retried: already queued.",
                 "2 tasks were not retried: still running.",
                 "1 task was not retried: succeeded.",
-                "1 task was not retried: the key has another live task.",
+                "1 task was not retried: the key has a newer task.",
             },
         ),
         (
