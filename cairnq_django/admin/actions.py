@@ -104,6 +104,8 @@ def buttons(model_admin: Any, request: HttpRequest, task: Task, *, has_children:
 
 def _do(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task], action: str) -> HttpResponse:
     # "All" may be more than the list has counted.
+    if not _is_for_all(request):
+        queryset = _selected(model_admin, request, queryset)
     if (WORDING[action].is_final or _is_for_all(request)) and CONFIRMED not in request.POST:
         most = COUNTED if _is_for_all(request) else AT_ONCE
         total = queryset.order_by().values("pk")[: most + 1].count()
@@ -113,6 +115,15 @@ def _do(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task], action
         answer: HttpResponse = model_admin.begin_on_list(request, action, queryset)
         return answer
     return _work_on(model_admin, request, queryset, action)
+
+
+def _selected(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task]) -> QuerySet[Task]:
+    """The tasks that were selected, also those that the list's filters, which `queryset` has, leave out by now."""
+    ids = request.POST.getlist(ACTION_CHECKBOX_NAME)
+    if PAGE_FIELD in request.POST or not ids:
+        return queryset
+    tasks: QuerySet[Task] = model_admin.get_queryset(request).filter(pk__in=ids).order_by("-pk")
+    return tasks
 
 
 def _is_for_all(request: HttpRequest) -> bool:
@@ -149,7 +160,7 @@ def ask(
 
 
 def _work_on(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task], action: str) -> HttpResponse:
-    chosen = list(queryset.values_list("pk", flat=True)[: AT_ONCE + 1])
+    chosen = list(queryset.values_list("pk", flat=True))
     tally = Tally()
     # Oldest first, so that tasks that are queued again keep their order.
     for task_id in sorted(chosen[:AT_ONCE]):
@@ -157,8 +168,9 @@ def _work_on(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task], a
             tally[outcome.kind, str(outcome.reason)] += outcome.number
             if outcome.task is not None and outcome.kind.logged is not None:
                 model_admin.log_change(request, outcome.task, outcome.logged or str(outcome.kind.logged))
-    if not chosen:
-        tally[GONE, ""] += max(1, len(request.POST.getlist(ACTION_CHECKBOX_NAME)))
+    gone = max(1, len(set(request.POST.getlist(ACTION_CHECKBOX_NAME)))) - len(chosen)
+    if gone > 0:
+        tally[GONE, ""] += gone
     for (kind, reason), count in tally.items():
         model_admin.message_user(request, told(kind, reason, count), kind.level)
     if len(chosen) > AT_ONCE:

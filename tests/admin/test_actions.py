@@ -318,6 +318,26 @@ def test_selected_tasks_that_are_all_gone_are_told_of(operator: Visitor) -> None
     assert answer.messages == {("warning", "1 task does not exist any more.")}
 
 
+def test_selected_tasks_that_a_filter_leaves_out_by_now_are_told_of(operator: Visitor) -> None:
+    left, ended, running, purged = TaskFactory(), TaskFactory(canceled=True), TaskFactory(running=True), TaskFactory()
+    selected = [str(task.pk) for task in (left, ended, running, purged)]
+    purged.delete()
+    url = operator.list_url() + "?status=queued"
+
+    question = Answer(operator.client.post(url, {"action": "cancel_tasks", "_selected_action": selected}))
+    data = {**question.question.hidden_lists, CONFIRMED: "yes"}
+    answer = Answer(operator.client.post(url, data, follow=True))
+
+    assert len(question.response.context["tasks"]) == 3
+    assert answer.messages == {
+        ("success", "1 task was canceled."),
+        ("success", "1 running task was asked to stop and will end canceled."),
+        ("warning", "1 task had ended already."),
+        ("warning", "1 task does not exist any more."),
+    }
+    assert statuses(left, ended) == ["canceled", "canceled"]
+
+
 @pytest.mark.parametrize(
     ("permission", "label", "action", "state"),
     [
