@@ -34,8 +34,8 @@ from ..statuses import LIVE, TaskStatus
 from ..store import failures
 from ..store.engine import task_database
 from ..store.failures import FailureGroup, FailureKind, Span
-from . import display
-from .actions import CONFIRMED, ask
+from . import display, jobs
+from .actions import agreed, ask
 from .changelist import OFFERED
 from .documents import heads, parse_head
 from .jobs import eligible
@@ -277,7 +277,7 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _allowed(self, request: HttpRequest) -> list[str]:
         task_admin = self._task_admin()
         # A project may show tasks in a way of its own.
-        if task_admin is None or not hasattr(task_admin, "begin_on_failures"):
+        if task_admin is None or not hasattr(task_admin, "begin"):
             return []
         return [action for action in _ACTIONS if action in task_admin.get_actions(request)]
 
@@ -302,17 +302,23 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if action not in self._allowed(request):
             raise PermissionDenied
         task_admin = self._task_admin()
+        place = jobs.Place(task_admin, request)
+        job = agreed(place, action)
+        if job is not None:
+            answer: HttpResponse = task_admin.begin(place, job)
+            return answer
         ids = attempts.order_by().values("task_id")
         tasks = eligible(task_admin.get_queryset(request).filter(Among("pk", ids)), action)
-        if span is None or not tasks.exists():
+        job = jobs.on_failures(place, action, kind, span.since) if span is not None and tasks.exists() else None
+        if job is None:
             text = _("None of the tasks is in a state for this any more.")
             self.message_user(request, text, messages.WARNING)
             return HttpResponseRedirect(request.get_full_path())
-        if action == "cancel_tasks" and CONFIRMED not in request.POST:
+        if action == "cancel_tasks":
             now = failures.statuses(task_database(), attempts)
             total = sum(now.get(status, 0) for status in _OF_STATUS[action])
-            return ask(task_admin, request, tasks, action, total=total)
-        answer: HttpResponse = task_admin.begin_on_failures(request, action, kind, span.since)
+            return ask(task_admin, request, tasks, action, total=total, job=job)
+        answer = task_admin.begin(place, job)
         return answer
 
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote_plus
 from uuid import UUID, uuid4
 
 from django.contrib.messages import DEFAULT_TAGS
+from django.core import signing
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.formats import number_format
@@ -193,26 +194,41 @@ def eligible(tasks: QuerySet[Task], action: str) -> QuerySet[Task]:
     return tasks.filter(status__in=LIVE)
 
 
-def begin_with_list(place: Place, action: str, tasks: QuerySet[Task]) -> Job | None:
+def on_list(place: Place, action: str, tasks: QuerySet[Task]) -> Job | None:
     """A job on all tasks that the list shows at present, `tasks`; None if there are none."""
     newest = tasks.order_by("-pk").values_list("pk", Now()).first()
     if newest is None:
         return None
-    return _begin(place, action, Listed(place.request.GET.urlencode(), str(newest[0])), newest[1])
+    return _job(place, action, Listed(place.request.GET.urlencode(), str(newest[0])), newest[1])
 
 
-def begin_with_failures(place: Place, action: str, kind: FailureKind, since: datetime) -> Job | None:
+def on_failures(place: Place, action: str, kind: FailureKind, since: datetime) -> Job | None:
     """A job on the tasks that have failed in this way since then; None if there are none."""
     newest = members(place.using, kind, since).order_by("-pk").values_list("pk", Now()).first()
     if newest is None:
         return None
-    return _begin(place, action, Failing(*kind, since=since.isoformat(), upto=newest[0]), newest[1])
+    return _job(place, action, Failing(*kind, since=since.isoformat(), upto=newest[0]), newest[1])
 
 
-def _begin(place: Place, action: str, source: Listed | Failing, now: datetime) -> Job:
-    job = Job(uuid4().hex, action, source, now, place.request.get_full_path())
-    job.total = source.count(job, place)
-    return job
+def _job(place: Place, action: str, source: Listed | Failing, now: datetime) -> Job:
+    return Job(uuid4().hex, action, source, now, place.request.get_full_path())
+
+
+def offer(job: Job) -> str:
+    """A job that has not begun, as a text that a visitor can send back, and nobody can make up."""
+    facts = (job.action, job.source.form, vars(job.source), job.began.isoformat(), job.back)
+    return signing.dumps(facts, salt=_IN_SESSION)
+
+
+def offered(place: Place, action: str, text: str) -> Job | None:
+    """The job of `offer`, unless that was of something else than this action at this address."""
+    try:
+        its_action, form, source, began, back = signing.loads(text, salt=_IN_SESSION)
+    except signing.BadSignature:
+        return None
+    if (its_action, back) != (action, place.request.get_full_path()):
+        return None
+    return _job(place, action, _SOURCES[form](**source), datetime.fromisoformat(began))
 
 
 def keep(request: HttpRequest, job: Job) -> None:

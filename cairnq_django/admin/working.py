@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path
@@ -32,15 +31,15 @@ class Working(Answering):
         name = f"{self.opts.app_label}_{self.opts.model_name}_job"
         return [path("job/<str:key>/", self.admin_site.admin_view(self.job_view), name=name), *super().get_urls()]
 
-    def begin_on_list(self, request: HttpRequest, action: str, tasks: QuerySet[Task]) -> HttpResponse:
-        """Begin to do `action`, which the user may do, to all tasks of the list as it is filtered."""
-        place = jobs.Place(self, request)
-        return self._begin(place, jobs.begin_with_list(place, action, tasks))
-
-    def begin_on_failures(self, request: HttpRequest, action: str, kind: Any, since: Any) -> HttpResponse:
-        """Begin to do `action`, which the user may do, to the tasks that have failed in this way since then."""
-        place = jobs.Place(self, request)
-        return self._begin(place, jobs.begin_with_failures(place, action, kind, since))
+    def begin(self, place: jobs.Place, job: jobs.Job | None) -> HttpResponse:
+        """Begin a job whose action the user may do; None if there is nothing to do it to."""
+        if job is not None:
+            job.total = job.source.count(job, place)
+        if job is None or not job.total:
+            self.message_user(place.request, _("None of the tasks is there any more."), messages.WARNING)
+            return HttpResponseRedirect(place.request.get_full_path())
+        self._work(place, job)
+        return HttpResponseRedirect(self.url("job", job.key))
 
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
     def job_view(self, request: HttpRequest, key: str) -> HttpResponse:
@@ -68,13 +67,6 @@ class Working(Answering):
         }
         request.current_app = self.admin_site.name
         return TemplateResponse(request, "admin/cairnq_django/task/job.html", context)
-
-    def _begin(self, place: jobs.Place, job: jobs.Job | None) -> HttpResponse:
-        if job is None:
-            self.message_user(place.request, _("None of the tasks is there any more."), messages.WARNING)
-            return HttpResponseRedirect(place.request.get_full_path())
-        self._work(place, job)
-        return HttpResponseRedirect(self.url("job", job.key))
 
     def _work(self, place: jobs.Place, job: jobs.Job) -> None:
         did = job.work(place)

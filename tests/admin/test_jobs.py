@@ -10,6 +10,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.db import OperationalError, connection
 from django.test import Client
+from django.utils.http import urlencode
 
 from cairnq_django.admin import actions, changelist, jobs
 from cairnq_django.admin.actions import CONFIRMED
@@ -31,12 +32,25 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "CHUNK", 2)
 
 
-def begin(visitor: Visitor, action: str, **query: str) -> Answer:
-    """Choose an action for all tasks of the list, and say yes."""
+def ask(visitor: Visitor, action: str, **query: str) -> Answer:
+    """Choose an action for all tasks of the list."""
     some = Task.objects.order_by("pk").values_list("pk", flat=True)[0]
-    url = visitor.list_url() + "?" + "&".join(f"{name}={value}" for name, value in query.items())
-    data = {"action": action, "select_across": "1", "_selected_action": [str(some)], CONFIRMED: "yes"}
+    url = visitor.list_url() + "?" + urlencode(query)
+    data = {"action": action, "select_across": "1", "_selected_action": [str(some)]}
     return Answer(visitor.client.post(url, data, follow=True))
+
+
+def say_yes(visitor: Visitor, question: Answer, **changes: str) -> Answer:
+    request = question.response.request
+    url = request["PATH_INFO"] + "?" + request["QUERY_STRING"]
+    data = {**question.question.hidden_lists, CONFIRMED: "yes", **changes}
+    return Answer(visitor.client.post(url, data, follow=True))
+
+
+def begin(visitor: Visitor, action: str, **query: str) -> Answer:
+    """Choose an action for all tasks of the list, and say yes if that leads to a question."""
+    answer = ask(visitor, action, **query)
+    return say_yes(visitor, answer) if answer.asks else answer
 
 
 def go_on(visitor: Visitor, page: Answer, **changes: str) -> Answer:
@@ -141,6 +155,52 @@ def test_tasks_that_came_after_the_beginning_are_left_alone(operator: Visitor, m
 
     assert statuses(*tasks, *late) == ["canceled"] * 4 + ["queued"] * 3
     assert page.told == {"4 tasks were canceled."}
+
+
+@pytest.mark.parametrize("query", [{}, {"queue": "mail"}])
+def test_a_yes_is_to_the_tasks_there_were_when_it_was_asked(operator: Visitor, query: dict[str, str]) -> None:
+    tasks = [TaskFactory(queue="mail") for _ in range(2)]
+    question = ask(operator, "cancel_tasks", **query)
+    late = TaskFactory(queue="mail")
+
+    page = say_yes(operator, question)
+
+    assert page.told == {"2 tasks were canceled."}
+    assert statuses(*tasks, late) == ["canceled", "canceled", "queued"]
+
+
+def test_what_ended_after_the_question_is_not_retried(operator: Visitor) -> None:
+    task, later = TaskFactory(failed=True), TaskFactory()
+    question = ask(operator, "retry_tasks", status="failed")
+    failed = TaskFactory(failed=True)  # with the time of now
+    columns = ("status", "attempt", "error", "started_at", "completed_at")
+    Task.objects.filter(pk=later.pk).update(**{column: getattr(failed, column) for column in columns})
+
+    page = say_yes(operator, question)
+
+    assert page.told == {"1 task was queued again."}
+    assert statuses(task, later, failed) == ["queued", "failed", "failed"]
+
+
+@pytest.mark.parametrize("offer", ["", "made up", "WyJjYW5jZWxfdGFza3MiXQ:1tWmMh:AAAA"])
+def test_a_yes_to_nothing_that_was_asked_is_asked_again(operator: Visitor, offer: str) -> None:
+    task = TaskFactory()
+
+    again = say_yes(operator, ask(operator, "cancel_tasks"), offer=offer)
+
+    assert again.asks
+    assert statuses(task) == ["queued"]
+    assert len(again.question.hidden_lists["offer"]) == 1
+    assert say_yes(operator, again).told == {"1 task was canceled."}
+
+
+def test_a_yes_counts_for_the_list_and_the_action_that_were_asked_about(operator: Visitor) -> None:
+    mail, other = TaskFactory(queue="mail"), TaskFactory()
+    narrow, wide = ask(operator, "cancel_tasks", queue="mail"), ask(operator, "cancel_tasks")
+
+    for question, changes in ((narrow, {"offer": wide.question.hidden["offer"]}), (wide, {"action": "run_tasks_now"})):
+        assert say_yes(operator, question, **changes).asks
+    assert statuses(mail, other) == ["queued", "queued"]
 
 
 @pytest.mark.usefixtures("small_chunks")
