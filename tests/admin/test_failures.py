@@ -178,7 +178,7 @@ def test_the_most_frequent_kinds_are_shown(operator: Visitor, monkeypatch: pytes
     answer = open_list(operator)
 
     assert [code for _, code, *_ in groups(answer)] == ["often", "sometimes"]
-    assert "of 3 kinds of failure the 2 most frequent are shown." in answer.html
+    assert "The 2 most frequent of 3 kinds of failure are shown." in answer.html
 
 
 def test_the_queries_are_the_same_for_any_number_of_failures(operator: Visitor) -> None:
