@@ -232,7 +232,7 @@ def offered(place: Place, action: str, text: str) -> Job | None:
 
 
 def keep(request: HttpRequest, job: Job) -> None:
-    """Remember how far the job is."""
+    """Remember how far the job is, now, whatever the request ends with."""
     state = {
         "action": job.action,
         "form": job.source.form,
@@ -245,9 +245,16 @@ def keep(request: HttpRequest, job: Job) -> None:
         "finished": job.finished,
         "tally": [[kind.code, reason, count] for (kind, reason), count in job.tally.items()],
     }
-    kept = {key: each for key, each in request.session.get(_IN_SESSION, {}).items() if key != job.key}
-    latest = dict(list(kept.items())[1 - _KEPT :])
-    request.session[_IN_SESSION] = {**latest, job.key: state}
+    session: Any = request.session
+    if session.session_key and not session.modified:
+        # A session is stored whole, and others may have stored theirs since this request read it.
+        session = type(session)(session.session_key)
+    others = {key: each for key, each in session.get(_IN_SESSION, {}).items() if key != job.key}
+    if session.session_key is None:
+        return  # logged out meanwhile
+    session[_IN_SESSION] = {**dict(list(others.items())[1 - _KEPT :]), job.key: state}
+    session.save()
+    request.session = session
 
 
 def kept(request: HttpRequest, key: str) -> Job | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
+from django.contrib.sessions.models import Session
 from django.db import OperationalError, connection
 from django.test import Client
 from django.utils.http import urlencode
@@ -20,6 +21,8 @@ from tests.factories import TaskFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pytest_django.fixtures import SettingsWrapper
 
     from tests.admin.pages import Visitor
 
@@ -363,6 +366,73 @@ def test_a_job_is_its_visitor_s_own(operator: Visitor, log_in: Callable[..., Vis
 
     assert answer.messages == {("warning", "Nothing is known of this work any more.")}
     assert Task.objects.canceled().count() == 2
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
+    """Have something happen while the next chunk is worked on."""
+    work = jobs.Job.work
+
+    def meanwhile(happens: Callable[[], Any]) -> None:
+        def work_meanwhile(*args: Any) -> Any:
+            monkeypatch.setattr(jobs.Job, "work", work)
+            happens()
+            return work(*args)
+
+        monkeypatch.setattr(jobs.Job, "work", work_meanwhile)
+
+    return meanwhile
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("saved_always", [False, True])
+def test_two_jobs_of_a_visitor_do_not_disturb_each_other(
+    operator: Visitor, meanwhile: Callable[..., None], settings: SettingsWrapper, saved_always: bool
+) -> None:
+    settings.SESSION_SAVE_EVERY_REQUEST = saved_always
+    [TaskFactory(queue="mail") for _ in range(5)]
+    [TaskFactory(delayed=True) for _ in range(3)]
+    first = begin(operator, "cancel_tasks", queue="mail")
+    begun: list[Answer] = []
+    meanwhile(lambda: begun.append(begin(operator, "run_tasks_now", queue="default")))
+
+    first = go_on(operator, first)
+    (second,) = begun
+
+    assert to_the_end(operator, first).told == {"5 tasks were canceled."}
+    assert to_the_end(operator, second).told == {"3 tasks are due now and run as soon as a worker has room."}
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_what_else_comes_into_the_session_during_a_chunk_stays(
+    operator: Visitor, meanwhile: Callable[..., None]
+) -> None:
+    [TaskFactory() for _ in range(5)]
+    page = begin(operator, "cancel_tasks")
+
+    def shop() -> None:
+        session = operator.client.session
+        session["cart"] = ["a book"]
+        session.save()
+
+    meanwhile(shop)
+    go_on(operator, page)
+
+    assert operator.client.session["cart"] == ["a book"]
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_who_logs_out_during_a_chunk_stays_logged_out(operator: Visitor, meanwhile: Callable[..., None]) -> None:
+    [TaskFactory() for _ in range(5)]
+    page = begin(operator, "cancel_tasks")
+    data, path = page.job_form.hidden, page.response.request["PATH_INFO"]
+
+    meanwhile(operator.client.session.flush)
+    answer = operator.client.post(path, data)
+
+    assert answer.status_code == 302
+    assert not Session.objects.exists()
+    assert Task.objects.canceled().count() == 4
 
 
 @pytest.mark.usefixtures("small_chunks")
