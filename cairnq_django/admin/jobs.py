@@ -140,24 +140,22 @@ class Job:
         """Without those that ended after this began: what is retried may have failed again since."""
         return tasks.exclude(completed_at__gt=self.began) if self.action in _RETRIES else tasks
 
-    def work(self, place: Place) -> Tally:
-        """Do a chunk, and return what it did."""
+    def work(self, place: Place, did: Tally) -> None:
+        """Do a chunk. What it has done so far is always in `did` and here, also if it breaks."""
         work = WORK[self.action]
         until = place.began + BUDGET
-        did = Tally()
         found = self.source.after(self, place, CHUNK)
         done = 0
         for batch in in_batches(found, work.batch):
             for outcome in work.on(self.source.work_on(self, place, batch)):
-                did[outcome.kind, str(outcome.reason)] += outcome.number
+                for tally in (did, self.tally):
+                    tally[outcome.kind, str(outcome.reason)] += outcome.number
             self.last = batch[-1]
+            self.done += len(batch)
             done += len(batch)
             if time.monotonic() > until:
                 break
-        self.done += done
-        self.tally.update(did)
         self.finished = done == len(found) < CHUNK
-        return did
 
     @property
     def named(self) -> str:

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods
 from ..models import Task
 from . import jobs
 from .answering import Answering
-from .outcomes import told
+from .outcomes import Tally, told
 from .wording import WORDING
 
 #: The form field that says how far the job was when the page was made.
@@ -69,12 +69,18 @@ class Working(Answering):
         return TemplateResponse(request, "admin/cairnq_django/task/job.html", context)
 
     def _work(self, place: jobs.Place, job: jobs.Job) -> None:
-        did = job.work(place)
-        jobs.keep(place.request, job)
+        did = Tally()
+        try:
+            job.work(place, did)
+        finally:
+            jobs.keep(place.request, job)
+            self._log(place.request, job, did)
+
+    def _log(self, request: HttpRequest, job: jobs.Job, did: Tally) -> None:
         changes = {outcome: count for outcome, count in did.items() if outcome[0].logged is not None}
         if changes:
             lines = [told(kind, reason, count) for (kind, reason), count in changes.items()]
-            self.log_change(place.request, _Many(sum(changes.values()), job), " ".join([*lines, job.named]))
+            self.log_change(request, _Many(sum(changes.values()), job), " ".join([*lines, job.named]))
 
 
 class _Many:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -312,6 +313,35 @@ def test_one_task_that_breaks_does_not_hold_up_the_others(operator: Visitor, cap
     }
     assert statuses(before, broken, after) == ["canceled", "queued", "canceled"]
     assert str(broken.pk) in caplog.text
+
+
+def test_a_chunk_that_breaks_midway_keeps_what_it_did(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = jobs.WORK["cancel_tasks"]
+    monkeypatch.setitem(jobs.WORK, "cancel_tasks", replace(work, batch=2))
+    monkeypatch.setattr(jobs, "CHUNK", 4)
+    tasks = [TaskFactory() for _ in range(9)]
+    page = begin(operator, "cancel_tasks")
+    batches = jobs.in_batches
+
+    def break_midway(*args: Any) -> Any:
+        yield next(iter(batches(*args)))
+        raise OperationalError("the database went away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(jobs, "in_batches", break_midway)
+        operator.client.raise_request_exception = False
+        assert go_on(operator, page).status == 500
+
+    assert statuses(*tasks).count("canceled") == 6
+    page = Answer(operator.client.get(page.response.request["PATH_INFO"]))
+    assert "6 of 9 tasks looked at" in page.html
+    assert page.told == {"6 tasks were canceled."}
+    assert to_the_end(operator, page).told == {"9 tasks were canceled."}
+    assert [entry.object_repr for entry in LogEntry.objects.order_by("id")] == [
+        f"4 tasks, up to {tasks[3].pk}",
+        f"2 tasks, up to {tasks[5].pk}",
+        f"3 tasks, up to {tasks[8].pk}",
+    ]
 
 
 @pytest.mark.usefixtures("small_chunks")
