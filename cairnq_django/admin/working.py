@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
+from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path
@@ -29,7 +30,11 @@ class Working(Answering):
 
     def get_urls(self) -> list[Any]:
         name = f"{self.opts.app_label}_{self.opts.model_name}_job"
-        return [path("job/<str:key>/", self.admin_site.admin_view(self.job_view), name=name), *super().get_urls()]
+        view: Any = self.admin_site.admin_view(self.job_view)
+        for alias in connections:
+            # ATOMIC_REQUESTS would hold the locks of each batch until the end of the chunk.
+            view = transaction.non_atomic_requests(alias)(view)
+        return [path("job/<str:key>/", view, name=name), *super().get_urls()]
 
     def begin(self, place: jobs.Place, job: jobs.Job | None) -> HttpResponse:
         """Begin a job whose action the user may do; None if there is nothing to do it to."""

@@ -10,7 +10,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.contrib.sessions.models import Session
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, connections
 from django.test import Client
 from django.utils.http import urlencode
 
@@ -315,7 +315,11 @@ def test_one_task_that_breaks_does_not_hold_up_the_others(operator: Visitor, cap
     assert str(broken.pk) in caplog.text
 
 
-def test_a_chunk_that_breaks_midway_keeps_what_it_did(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("atomic_requests", [False, True])
+def test_a_chunk_that_breaks_midway_keeps_what_it_did(
+    operator: Visitor, monkeypatch: pytest.MonkeyPatch, atomic_requests: bool
+) -> None:
+    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", atomic_requests)
     work = jobs.WORK["cancel_tasks"]
     monkeypatch.setitem(jobs.WORK, "cancel_tasks", replace(work, batch=2))
     monkeypatch.setattr(jobs, "CHUNK", 4)
