@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable
 from copy import copy
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any, Final
 from uuid import UUID
@@ -75,11 +75,15 @@ class MatchingTasks(TaskChangeList):
         pass
 
 
-def matching(model_admin: Any, request: HttpRequest, query: str, upto: UUID) -> QuerySet[Task]:
-    """The tasks with ids up to `upto` that the list shows for this query string, in no particular order."""
+def matching(model_admin: Any, request: HttpRequest, query: str, upto: UUID, at: datetime) -> QuerySet[Task]:
+    """The tasks with ids up to `upto` that the list shows for this query string, their age as it was `at` that time.
+
+    In no particular order.
+    """
     asked: Any = copy(request)
     asked.GET = QueryDict(query)
     asked.cairnq_upto = upto
+    asked.cairnq_at = at
     vars(asked).pop("cairnq_bounds", None)
     tasks: QuerySet[Task] = model_admin.get_changelist_instance(asked).queryset
     return tasks.order_by()
@@ -213,7 +217,8 @@ class AgeFilter(admin.SimpleListFilter):
         chosen = self.value()
         if chosen is None:
             return queryset
-        since = timezone.now() - self._SPANS.get(chosen, self._SPANS["7d"])
+        now: datetime = getattr(request, "cairnq_at", None) or timezone.now()
+        since = now - self._SPANS.get(chosen, self._SPANS["7d"])
         if chosen in self._SPANS:
             return queryset.filter(pk__gte=first_id_at(since - _CLOCKS_APART), created_at__gte=since)
         if chosen == "older":

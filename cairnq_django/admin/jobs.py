@@ -49,7 +49,7 @@ class Listed:
     upto: str  # a task's id
 
     def after(self, job: Job, place: Place, limit: int) -> list[UUID]:
-        tasks = job.untouched(self._tasks(place))
+        tasks = job.untouched(self._tasks(job, place))
         if job.last is not None:
             tasks = tasks.filter(pk__gt=job.last)
         return list(tasks.order_by("pk").values_list("pk", flat=True)[:limit])
@@ -58,15 +58,15 @@ class Listed:
         return task_ids
 
     def count(self, job: Job, place: Place) -> int:
-        return job.untouched(self._tasks(place)).values("pk")[: COUNTED + 1].count()
+        return job.untouched(self._tasks(job, place)).values("pk")[: COUNTED + 1].count()
 
     def described(self) -> str:
         return (
             _("all of the list “%(query)s”") % {"query": unquote_plus(self.query)} if self.query else _("all there are")
         )
 
-    def _tasks(self, place: Place) -> QuerySet[Task]:
-        return matching(place.model_admin, place.request, self.query, UUID(self.upto))
+    def _tasks(self, job: Job, place: Place) -> QuerySet[Task]:
+        return matching(place.model_admin, place.request, self.query, UUID(self.upto), job.began)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +14,7 @@ from django.contrib.auth.models import Permission, User
 from django.contrib.sessions.models import Session
 from django.db import OperationalError, connection, connections
 from django.test import Client
+from django.utils import timezone
 from django.utils.http import urlencode
 
 from cairnq_django.admin import actions, changelist, jobs
@@ -205,6 +208,22 @@ def test_a_yes_counts_for_the_list_and_the_action_that_were_asked_about(operator
     for question, changes in ((narrow, {"offer": wide.question.hidden["offer"]}), (wide, {"action": "run_tasks_now"})):
         assert say_yes(operator, question, **changes).asks
     assert statuses(mail, other) == ["queued", "queued"]
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_tasks_do_not_grow_too_old_for_the_list_while_they_are_worked_on(
+    operator: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [TaskFactory() for _ in range(5)]
+    page = begin(operator, "cancel_tasks", age="1h")
+
+    # Only as the list sees it: the session must not expire.
+    now = timezone.now
+    monkeypatch.setattr(changelist, "timezone", SimpleNamespace(now=lambda: now() + timedelta(hours=2)))
+    page = to_the_end(operator, page)
+
+    assert page.told == {"5 tasks were canceled."}
+    assert statuses(*tasks) == ["canceled"] * 5
 
 
 @pytest.mark.usefixtures("small_chunks")
