@@ -328,8 +328,12 @@ class TaskAdmin(Working):
         """Do what Django 6.1 does by itself when an action is chosen on the page of one object."""
         action: Any = self.get_actions(request).get(request.POST.get(PAGE_FIELD, ""))
         task = self.get_object(request, unquote(object_id))
-        if action is None or task is None or not self.has_view_permission(request, task):
+        if action is None or not self.has_view_permission(request, task):
             return None
+        if task is None:
+            of_django: Any = self
+            gone: HttpResponse = of_django._get_obj_does_not_exist_redirect(request, self.opts, object_id)
+            return gone
         run = action[0]
         answer: HttpResponse | None = run(self, request, self.get_queryset(request).filter(pk=task.pk))
         return answer or HttpResponseRedirect(request.get_full_path())
