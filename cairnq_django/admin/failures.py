@@ -180,6 +180,8 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return self._act(request, attempts, kind, span)
         newest = attempts.defer("error").annotate(**heads("error")).order_by("-ended_at", "-pk").first()
         now = failures.statuses(using, attempts) if newest else {}
+        # What has failed in another way since is left alone.
+        left = failures.statuses(using, _latest(attempts, kind, span)) if newest else {}
         statuses = [status for status in TaskStatus if status in now]
         summed = attempts.aggregate(number=Count("pk"), first=Min("ended_at"))
         context = {
@@ -193,7 +195,9 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "total": sum(now.values()),
             "shown_total": _number(sum(now.values())),
             "now": [(display.badge(status, str(status.label)), _number(now[status])) for status in statuses],
-            "buttons": self._buttons(request, now),
+            "buttons": self._buttons(request, left),
+            "failed_otherwise": sum(now.values()) - sum(left.values()),
+            "shown_failed_otherwise": _number(sum(now.values()) - sum(left.values())),
             "page": self._tasks(using, attempts, sum(now.values()), request.GET.get("p", "1")),
             "query": _query(kind, within),
             "spans": [(f"?{_query(kind, key)}", each.label, key == within) for key, each in WITHIN.items()],
@@ -307,7 +311,8 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if job is not None:
             answer: HttpResponse = task_admin.begin(place, job)
             return answer
-        ids = attempts.order_by().values("task_id")
+        left = _latest(attempts, kind, span)
+        ids = left.order_by().values("task_id").distinct()
         tasks = eligible(task_admin.get_queryset(request).filter(Among("pk", ids)), action)
         job = jobs.on_failures(place, action, kind, span.since) if span is not None and tasks.exists() else None
         if job is None:
@@ -315,7 +320,7 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self.message_user(request, text, messages.WARNING)
             return HttpResponseRedirect(request.get_full_path())
         if action == "cancel_tasks":
-            now = failures.statuses(task_database(), attempts)
+            now = failures.statuses(task_database(), left)
             total = sum(now.get(status, 0) for status in _OF_STATUS[action])
             return ask(task_admin, request, tasks, action, total=total, job=job)
         answer = task_admin.begin(place, job)
@@ -343,6 +348,10 @@ def _members(using: str, kind: FailureKind, span: Span | None) -> QuerySet[TaskA
     if span is None or any("\x00" in text for text in kind):
         return TaskAttempt.objects.using(using).none()
     return failures.members(using, kind, span.since)
+
+
+def _latest(attempts: QuerySet[TaskAttempt], kind: FailureKind, span: Span | None) -> QuerySet[TaskAttempt]:
+    return failures.latest(attempts, attempts.db, kind, span.since) if span else attempts
 
 
 def _within(request: HttpRequest) -> str:

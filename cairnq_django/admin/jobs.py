@@ -25,7 +25,7 @@ from ..expressions import Among
 from ..models import Task, TaskAttempt
 from ..statuses import LIVE, TaskStatus
 from ..store.engine import in_batches
-from ..store.failures import FailureKind, members, tasks_after
+from ..store.failures import FailureKind, latest, members, tasks_after
 from .changelist import matching
 from .outcomes import KINDS, Tally, told
 from .wording import WORDING
@@ -85,8 +85,9 @@ class Failing:
         return tasks_after(self._attempts(place), job.last, limit)
 
     def work_on(self, job: Job, place: Place, task_ids: Sequence[UUID]) -> Sequence[UUID]:
-        """Those of these tasks that have a status for it."""
-        tasks = place.model_admin.get_queryset(place.request).filter(Among("pk", task_ids))
+        """Those of these tasks that have a status for it, and have not failed in another way since."""
+        ids = self._latest(place).filter(Among("task_id", task_ids)).order_by().values("task_id").distinct()
+        tasks = place.model_admin.get_queryset(place.request).filter(Among("pk", ids))
         return list(job.untouched(eligible(tasks, job.action)).order_by("pk").values_list("pk", flat=True))
 
     def count(self, job: Job, place: Place) -> int:
@@ -100,8 +101,14 @@ class Failing:
         }
 
     def _attempts(self, place: Place) -> QuerySet[TaskAttempt]:
-        kind = FailureKind(self.name, self.code, self.type)
-        return members(place.using, kind, datetime.fromisoformat(self.since), self.upto)
+        return members(place.using, self._kind, datetime.fromisoformat(self.since), self.upto)
+
+    def _latest(self, place: Place) -> QuerySet[TaskAttempt]:
+        return latest(self._attempts(place), place.using, self._kind, datetime.fromisoformat(self.since))
+
+    @property
+    def _kind(self) -> FailureKind:
+        return FailureKind(self.name, self.code, self.type)
 
 
 @dataclass(frozen=True)

@@ -253,6 +253,41 @@ def test_all_failed_tasks_of_a_group_can_be_retried(operator: Visitor) -> None:
     assert group_url(operator).replace("&", "&amp;") in page.html
 
 
+def test_what_failed_in_another_way_since_is_left_alone(operator: Visitor) -> None:
+    now_otherwise = declined(number=1).task
+    declined(now_otherwise, number=2, error={**DECLINED, "code": "bad_input"}, outcome=AttemptOutcome.FAILED)
+    failed = TaskFactory(name="charge", failed=True)
+    columns = ("status", "error", "started_at", "completed_at", "lease_until")
+    Task.objects.filter(pk=now_otherwise.pk).update(**{column: getattr(failed, column) for column in columns})
+    failed.delete()
+    # In this way again, after another.
+    so_again = declined(number=1).task
+    declined(so_again, number=2, error={**DECLINED, "code": "bad_input"})
+    declined(so_again, number=3)
+
+    answer = open_group(operator)
+
+    assert labels(answer) == ["Cancel the 1 live task"]
+    assert "1 of them has failed in another way since and is left alone." in answer.html
+    assert act(operator, "retry_tasks").messages == {
+        ("warning", "None of the tasks is in a state for this any more."),
+    }
+    assert act(operator, "cancel_tasks").told == {"1 task was canceled."}
+    assert statuses(now_otherwise, so_again) == ["failed", "canceled"]
+
+
+def test_a_job_leaves_alone_what_failed_in_another_way_since(operator: Visitor) -> None:
+    waiting, otherwise = declined().task, declined().task
+    form = act(operator, "cancel_tasks", confirm=False).question
+    declined(otherwise, number=2, error={**DECLINED, "type": "shop.Other"})
+
+    data = {**form.hidden_lists, **form.button(form.labels[0])}
+    page = Answer(operator.client.post(group_url(operator), data, follow=True))
+
+    assert page.told == {"1 task was canceled."}
+    assert statuses(waiting, otherwise) == ["canceled", "queued"]
+
+
 def test_all_live_tasks_of_a_group_can_be_canceled_after_a_question(operator: Visitor) -> None:
     waiting = declined().task
     running = declined(TaskFactory(name="charge", running=True, attempt=2)).task
