@@ -169,7 +169,7 @@ def ask(
     wording = WORDING[action]
     context = {
         **model_admin.admin_site.each_context(request),
-        "title": wording.on_page if PAGE_FIELD in request.POST else wording.on_list,
+        "title": wording.on_all if job else wording.on_page if PAGE_FIELD in request.POST else wording.on_list,
         "takes_back": action in ENDINGS,
         "question": wording.question % {"count": total},
         "is_final": wording.is_final,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import copy
 from datetime import datetime, timedelta
 from itertools import chain
@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.views.main import ALL_VAR, ERROR_FLAG, ORDER_VAR, PAGE_VAR, SEARCH_VAR, ChangeList
 from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform
@@ -36,6 +36,9 @@ OFFERED: Final = 100  # values of a filter
 SHOWN_ERROR: Final = 300  # characters
 
 PAYLOAD_PREFIX: Final = "payload:"
+
+#: What a list's address says beside which tasks it shows.
+_ARRANGING: Final = (ALL_VAR, ERROR_FLAG, ORDER_VAR, PAGE_VAR)
 
 #: How far the clocks of those who make ids may be from the database's.
 _CLOCKS_APART: Final = timedelta(minutes=10)
@@ -95,6 +98,23 @@ def changelist_for(request: HttpRequest) -> type[TaskChangeList]:
 
 def _upto(request: HttpRequest) -> UUID | None:
     return getattr(request, "cairnq_upto", None)
+
+
+def in_words(query: str) -> str:
+    """What a list with this query string is filtered by, such as “status: failed, age: the last hour”."""
+    given = QueryDict(query)
+    titles: dict[Any, Any] = {each.parameter_name: each.title for each in _FILTERS} | {SEARCH_VAR: _("search")}
+    labels: dict[Any, Any] = {
+        StatusFilter.parameter_name: dict(TaskStatus.choices),
+        AgeFilter.parameter_name: AgeFilter.LABELS,
+        RetriesFilter.parameter_name: RetriesFilter.LABELS,
+    }
+    return ", ".join(
+        f"{titles.get(name, name)}: {labels.get(name, {}).get(value, value)}"
+        for name, values in given.lists()
+        for value in values
+        if value and name not in _ARRANGING
+    )
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]
@@ -199,6 +219,12 @@ class AgeFilter(admin.SimpleListFilter):
     title = _("age")
     parameter_name = "age"
 
+    LABELS: Final = {
+        "1h": _("the last hour"),
+        "1d": _("the last day"),
+        "7d": _("the last week"),
+        "older": _("over a week"),
+    }
     _SPANS: Final = {
         "1h": timedelta(hours=1),
         "1d": timedelta(days=1),
@@ -206,12 +232,7 @@ class AgeFilter(admin.SimpleListFilter):
     }
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return [
-            ("1h", _("the last hour")),
-            ("1d", _("the last day")),
-            ("7d", _("the last week")),
-            ("older", _("over a week")),
-        ]
+        return list(self.LABELS.items())
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Task]) -> QuerySet[Task]:
         chosen = self.value()
@@ -297,10 +318,11 @@ class RetriesFilter(_LookingFilter):
     title = _("retries")
     parameter_name = "retries"
 
+    LABELS: Final = {"yes": _("with retries"), "no": _("without retries")}
     _RETRIED: Final = Q(attempt__gt=1) | Q(attempt=1, status=TaskStatus.QUEUED)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return [("yes", _("with retries")), ("no", _("without retries"))]
+        return list(self.LABELS.items())
 
     def matching(self, tasks: QuerySet[Task], value: str) -> QuerySet[Task]:
         if value not in ("yes", "no"):
@@ -328,3 +350,14 @@ class ErrorCodeFilter(_SeenFilter):
 
     def matching(self, tasks: QuerySet[Task], value: str) -> QuerySet[Task]:
         return tasks.alias(code=self._CODE).filter(error__isnull=False, code=value)
+
+
+_FILTERS: Final[Sequence[type[admin.SimpleListFilter]]] = (
+    StatusFilter,
+    AgeFilter,
+    QueueFilter,
+    NameFilter,
+    ErrorCodeFilter,
+    RetriesFilter,
+    WorkerFilter,
+)

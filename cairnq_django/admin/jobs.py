@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Final
-from urllib.parse import unquote_plus
 from uuid import UUID, uuid4
 
 from django.contrib.messages import DEFAULT_TAGS
@@ -26,7 +25,7 @@ from ..models import Task, TaskAttempt
 from ..statuses import LIVE, TaskStatus
 from ..store.engine import in_batches
 from ..store.failures import FailureKind, latest, members, tasks_after
-from .changelist import matching
+from .changelist import in_words, matching
 from .outcomes import KINDS, Tally, told
 from .wording import WORDING
 from .work import WORK
@@ -61,9 +60,8 @@ class Listed:
         return job.untouched(self._tasks(job, place)).values("pk")[: COUNTED + 1].count()
 
     def described(self) -> str:
-        return (
-            _("all of the list “%(query)s”") % {"query": unquote_plus(self.query)} if self.query else _("all there are")
-        )
+        filters = in_words(self.query)
+        return _("all of the list with %(filters)s") % {"filters": filters} if filters else _("all there are")
 
     def _tasks(self, job: Job, place: Place) -> QuerySet[Task]:
         return matching(place.model_admin, place.request, self.query, UUID(self.upto), job.began)
@@ -94,11 +92,10 @@ class Failing:
         return self._attempts(place).order_by().values("task_id").distinct().count()
 
     def described(self) -> str:
-        return _("all that failed in “%(name)s” with %(code)s (%(type)s)") % {
-            "name": self.name,
-            "code": self.code,
-            "type": self.type,
-        }
+        error = f"{self.code} ({self.type})" if self.code and self.type else self.code or self.type
+        if not error:
+            return _("all that failed in “%(name)s” without an error code") % {"name": self.name}
+        return _("all that failed in “%(name)s” with %(error)s") % {"name": self.name, "error": error}
 
     def _attempts(self, place: Place) -> QuerySet[TaskAttempt]:
         return members(place.using, self._kind, datetime.fromisoformat(self.since), self.upto)
@@ -167,7 +164,7 @@ class Job:
     @property
     def named(self) -> str:
         """What it does to which tasks."""
-        return f"{WORDING[self.action].on_list}: {self.source.described()}"
+        return f"{WORDING[self.action].on_all}: {self.source.described()}"
 
     @property
     def value(self) -> str:

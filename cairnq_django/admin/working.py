@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils.decorators import method_decorator
+from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods
@@ -63,7 +64,7 @@ class Working(Answering):
             return HttpResponseRedirect(request.path)
         context = {
             **self.admin_site.each_context(request),
-            "title": WORDING[job.action].on_list,
+            "title": WORDING[job.action].on_all,
             "job": job,
             "may_go_on": job.action in self.get_actions(request),
             "done_field": DONE,
@@ -99,5 +100,5 @@ class _Many:
         self.job = job
 
     def __str__(self) -> str:
-        text = ngettext("%(count)d task, up to %(last)s", "%(count)d tasks, up to %(last)s", self.number)
-        return text % {"count": self.number, "last": self.job.last}
+        text = ngettext("%(count)s task, up to %(last)s", "%(count)s tasks, up to %(last)s", self.number)
+        return text % {"count": number_format(self.number, force_grouping=True), "last": self.job.last}

@@ -247,8 +247,7 @@ def test_all_failed_tasks_of_a_group_can_be_retried(operator: Visitor) -> None:
     assert statuses(*failed, waiting, elsewhere) == ["queued"] * 4 + ["failed"]
     (entry,) = LogEntry.objects.all()
     assert entry.get_change_message() == (
-        "3 tasks were queued again. Retry selected tasks: "
-        "all that failed in “charge” with card_declined (shop.Declined)"
+        "3 tasks were queued again. Retry tasks: all that failed in “charge” with card_declined (shop.Declined)"
     )
     assert group_url(operator).replace("&", "&amp;") in page.html
 
@@ -297,6 +296,7 @@ def test_all_live_tasks_of_a_group_can_be_canceled_after_a_question(operator: Vi
     question = act(operator, "cancel_tasks", confirm=False)
 
     assert question.asks
+    assert "<h1>Cancel tasks</h1>" in question.html
     assert str(waiting.pk) in question.html
     assert statuses(waiting) == ["queued"]
 

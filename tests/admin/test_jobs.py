@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -14,10 +15,10 @@ from django.contrib.auth.models import Permission, User
 from django.contrib.sessions.models import Session
 from django.db import OperationalError, connection, connections
 from django.test import Client
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.utils.http import urlencode
 
-from cairnq_django.admin import actions, changelist, jobs
+from cairnq_django.admin import actions, changelist, jobs, outcomes
 from cairnq_django.admin.actions import CONFIRMED
 from cairnq_django.models import Task
 from tests.admin.pages import Answer
@@ -375,8 +376,8 @@ def test_the_history_says_of_each_chunk_what_was_done_to_what(operator: Visitor)
 
     entries = LogEntry.objects.order_by("id")
     assert [entry.get_change_message() for entry in entries] == [
-        "2 tasks were canceled. Cancel selected tasks: all of the list “queue=mail”",
-        "1 task was canceled. Cancel selected tasks: all of the list “queue=mail”",
+        "2 tasks were canceled. Cancel tasks: all of the list with queue: mail",
+        "1 task was canceled. Cancel tasks: all of the list with queue: mail",
     ]
     assert [entry.object_repr for entry in entries] == [
         f"2 tasks, up to {tasks[1].pk}",
@@ -527,6 +528,40 @@ def test_hostile_filters_are_text(operator: Visitor) -> None:
     assert not re.search("<script>alert", page.html)
 
 
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("", "all there are"),
+        ("o=-3&p=2&all=", "all there are"),
+        ("status=failed&age=1h&o=1", "all of the list with status: failed, age: the last hour"),
+        ("q=payload%3A+x&retries=no", "all of the list with search: payload: x, retries: without retries"),
+        ("worker_id=w&priority__exact=3", "all of the list with worker: w, priority__exact: 3"),
+        ("error=50%25&name=charge", "all of the list with error code: 50%, name: charge"),
+    ],
+)
+def test_which_tasks_a_job_is_about_is_told_in_words(query: str, words: str) -> None:
+    assert jobs.Listed(query, str(uuid4())).described() == words
+
+
+@pytest.mark.parametrize(
+    ("code", "type", "words"),
+    [
+        ("declined", "shop.Declined", "all that failed in “charge” with declined (shop.Declined)"),
+        ("declined", "", "all that failed in “charge” with declined"),
+        ("", "shop.Declined", "all that failed in “charge” with shop.Declined"),
+        ("", "", "all that failed in “charge” without an error code"),
+    ],
+)
+def test_which_failures_a_job_is_about_is_told_in_words(code: str, type: str, words: str) -> None:
+    assert jobs.Failing("charge", code, type, "2026-01-01T00:00:00+00:00", 1).described() == words
+
+
+def test_large_numbers_are_grouped_as_the_language_does() -> None:
+    with translation.override("de"):
+        assert outcomes.told(outcomes.QUEUED_AGAIN, "", 123_456).startswith("123.456 ")
+    assert outcomes.told(outcomes.QUEUED_AGAIN, "", 1) == "1 task was queued again."
+
+
 def test_to_retry_all_is_asked_first(operator: Visitor) -> None:
     task = TaskFactory(failed=True)
     data = {"action": "retry_tasks", "select_across": "1", "_selected_action": [str(task.pk)]}
@@ -534,5 +569,6 @@ def test_to_retry_all_is_asked_first(operator: Visitor) -> None:
     page = Answer(operator.client.post(operator.list_url(), data))
 
     assert page.asks
+    assert "<h1>Retry tasks</h1>" in page.html
     assert "cannot be undone" not in page.html
     assert statuses(task) == ["failed"]
