@@ -17,7 +17,7 @@ from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
 from ..models import Task
-from . import display
+from . import display, jobs
 from .changelist import COUNTED
 from .outcomes import GONE, Tally, told
 from .wording import ENDINGS, WORDING
@@ -28,6 +28,11 @@ NAMED: Final = 20  # tasks that a question names
 
 #: The form field by which a visitor says yes to what cannot be undone.
 CONFIRMED: Final = "confirmed"
+
+#: The form field that holds what a question was about, for the yes to be to just that.
+OFFER: Final = "offer"
+
+_NOT_AGAIN: Final = ("csrfmiddlewaretoken", CONFIRMED, OFFER)
 
 #: Whether Django itself offers actions on the page of one object; before, that page is for the list's actions as well.
 DJANGO_ACTS_ON_PAGES: Final = django.VERSION >= (6, 1)
@@ -103,16 +108,41 @@ def buttons(model_admin: Any, request: HttpRequest, task: Task, *, has_children:
 
 
 def _do(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task], action: str) -> HttpResponse:
-    # "All" may be more than the list has counted.
-    if (WORDING[action].is_final or _is_for_all(request)) and CONFIRMED not in request.POST:
-        most = COUNTED if _is_for_all(request) else AT_ONCE
-        total = queryset.order_by().values("pk")[: most + 1].count()
-        if total:  # else to be told that they are gone
-            return ask(model_admin, request, queryset, action, total=min(total, most), is_capped=total > COUNTED)
     if _is_for_all(request):
-        answer: HttpResponse = model_admin.begin_on_list(request, action, queryset)
-        return answer
-    return _work_on(model_admin, request, queryset, action)
+        return _do_to_all(model_admin, request, queryset, action)
+    selected = _selected(model_admin, request, queryset)
+    if WORDING[action].is_final and CONFIRMED not in request.POST:
+        total = selected.order_by().values("pk")[:AT_ONCE].count()
+        if total:  # else to be told that they are gone
+            return ask(model_admin, request, selected, action, total=total)
+    return _work_on(model_admin, request, selected, action)
+
+
+def _do_to_all(model_admin: Any, request: HttpRequest, tasks: QuerySet[Task], action: str) -> HttpResponse:
+    place = jobs.Place(model_admin, request)
+    job = agreed(place, action) or jobs.on_list(place, action, tasks)
+    if job is not None and agreed(place, action) is None:
+        # It may be more than the list has counted.
+        total = tasks.order_by().values("pk")[: COUNTED + 1].count()
+        return ask(model_admin, request, tasks, action, total=min(total, COUNTED), is_capped=total > COUNTED, job=job)
+    answer: HttpResponse = model_admin.begin(place, job)
+    return answer
+
+
+def agreed(place: jobs.Place, action: str) -> jobs.Job | None:
+    """The job that the visitor was asked about, if this is a yes to it."""
+    if CONFIRMED not in place.request.POST:
+        return None
+    return jobs.offered(place, action, place.request.POST.get(OFFER, ""))
+
+
+def _selected(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task]) -> QuerySet[Task]:
+    """The tasks that were selected, also those that the list's filters, which `queryset` has, leave out by now."""
+    ids = request.POST.getlist(ACTION_CHECKBOX_NAME)
+    if PAGE_FIELD in request.POST or not ids:
+        return queryset
+    tasks: QuerySet[Task] = model_admin.get_queryset(request).filter(pk__in=ids).order_by("-pk")
+    return tasks
 
 
 def _is_for_all(request: HttpRequest) -> bool:
@@ -121,15 +151,25 @@ def _is_for_all(request: HttpRequest) -> bool:
 
 
 def ask(
-    model_admin: Any, request: HttpRequest, tasks: QuerySet[Task], action: str, *, total: int, is_capped: bool = False
+    model_admin: Any,
+    request: HttpRequest,
+    tasks: QuerySet[Task],
+    action: str,
+    *,
+    total: int,
+    is_capped: bool = False,
+    job: jobs.Job | None = None,
 ) -> HttpResponse:
-    """A page that asks whether it is meant, with the same form again; `is_capped` if there are more than `total`."""
+    """A page that asks whether it is meant, with the same form again; `is_capped` if there are more than `total`.
+
+    A yes begins `job` if there is one: with the tasks that there are now, not with those that come until then.
+    """
     fields = ("name", "status", "attempt", "run_at", "progress", "cancel_requested_at")
     named = list(tasks.defer(None).only(*fields)[:NAMED])
     wording = WORDING[action]
     context = {
         **model_admin.admin_site.each_context(request),
-        "title": wording.on_page if PAGE_FIELD in request.POST else wording.on_list,
+        "title": wording.on_all if job else wording.on_page if PAGE_FIELD in request.POST else wording.on_list,
         "takes_back": action in ENDINGS,
         "question": wording.question % {"count": total},
         "is_final": wording.is_final,
@@ -137,7 +177,8 @@ def ask(
         "others": total - len(named),
         "is_capped": is_capped,
         "fields": [
-            (name, value) for name, values in request.POST.lists() if name != "csrfmiddlewaretoken" for value in values
+            *((name, value) for name, values in request.POST.lists() if name not in _NOT_AGAIN for value in values),
+            *([(OFFER, jobs.offer(job))] if job else []),
         ],
         "confirmed_field": CONFIRMED,
         "back": request.get_full_path(),
@@ -149,7 +190,7 @@ def ask(
 
 
 def _work_on(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task], action: str) -> HttpResponse:
-    chosen = list(queryset.values_list("pk", flat=True)[: AT_ONCE + 1])
+    chosen = list(queryset.values_list("pk", flat=True))
     tally = Tally()
     # Oldest first, so that tasks that are queued again keep their order.
     for task_id in sorted(chosen[:AT_ONCE]):
@@ -157,8 +198,9 @@ def _work_on(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task], a
             tally[outcome.kind, str(outcome.reason)] += outcome.number
             if outcome.task is not None and outcome.kind.logged is not None:
                 model_admin.log_change(request, outcome.task, outcome.logged or str(outcome.kind.logged))
-    if not chosen:
-        tally[GONE, ""] += max(1, len(request.POST.getlist(ACTION_CHECKBOX_NAME)))
+    gone = max(1, len(set(request.POST.getlist(ACTION_CHECKBOX_NAME)))) - len(chosen)
+    if gone > 0:
+        tally[GONE, ""] += gone
     for (kind, reason), count in tally.items():
         model_admin.message_user(request, told(kind, reason, count), kind.level)
     if len(chosen) > AT_ONCE:

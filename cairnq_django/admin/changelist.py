@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import copy
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
 from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.views.main import ALL_VAR, ERROR_FLAG, ORDER_VAR, PAGE_VAR, SEARCH_VAR, ChangeList
 from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform
@@ -36,6 +36,9 @@ OFFERED: Final = 100  # values of a filter
 SHOWN_ERROR: Final = 300  # characters
 
 PAYLOAD_PREFIX: Final = "payload:"
+
+#: What a list's address says beside which tasks it shows.
+_ARRANGING: Final = (ALL_VAR, ERROR_FLAG, ORDER_VAR, PAGE_VAR)
 
 #: How far the clocks of those who make ids may be from the database's.
 _CLOCKS_APART: Final = timedelta(minutes=10)
@@ -75,11 +78,15 @@ class MatchingTasks(TaskChangeList):
         pass
 
 
-def matching(model_admin: Any, request: HttpRequest, query: str, upto: UUID) -> QuerySet[Task]:
-    """The tasks with ids up to `upto` that the list shows for this query string, in no particular order."""
+def matching(model_admin: Any, request: HttpRequest, query: str, upto: UUID, at: datetime) -> QuerySet[Task]:
+    """The tasks with ids up to `upto` that the list shows for this query string, their age as it was `at` that time.
+
+    In no particular order.
+    """
     asked: Any = copy(request)
     asked.GET = QueryDict(query)
     asked.cairnq_upto = upto
+    asked.cairnq_at = at
     vars(asked).pop("cairnq_bounds", None)
     tasks: QuerySet[Task] = model_admin.get_changelist_instance(asked).queryset
     return tasks.order_by()
@@ -91,6 +98,23 @@ def changelist_for(request: HttpRequest) -> type[TaskChangeList]:
 
 def _upto(request: HttpRequest) -> UUID | None:
     return getattr(request, "cairnq_upto", None)
+
+
+def in_words(query: str) -> str:
+    """What a list with this query string is filtered by, such as “status: failed, age: the last hour”."""
+    given = QueryDict(query)
+    titles: dict[Any, Any] = {each.parameter_name: each.title for each in _FILTERS} | {SEARCH_VAR: _("search")}
+    labels: dict[Any, Any] = {
+        StatusFilter.parameter_name: dict(TaskStatus.choices),
+        AgeFilter.parameter_name: AgeFilter.LABELS,
+        RetriesFilter.parameter_name: RetriesFilter.LABELS,
+    }
+    return ", ".join(
+        f"{titles.get(name, name)}: {labels.get(name, {}).get(value, value)}"
+        for name, values in given.lists()
+        for value in values
+        if value and name not in _ARRANGING
+    )
 
 
 class CappedPaginator(Paginator):  # type: ignore[type-arg]
@@ -195,6 +219,12 @@ class AgeFilter(admin.SimpleListFilter):
     title = _("age")
     parameter_name = "age"
 
+    LABELS: Final = {
+        "1h": _("the last hour"),
+        "1d": _("the last day"),
+        "7d": _("the last week"),
+        "older": _("over a week"),
+    }
     _SPANS: Final = {
         "1h": timedelta(hours=1),
         "1d": timedelta(days=1),
@@ -202,18 +232,14 @@ class AgeFilter(admin.SimpleListFilter):
     }
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return [
-            ("1h", _("the last hour")),
-            ("1d", _("the last day")),
-            ("7d", _("the last week")),
-            ("older", _("over a week")),
-        ]
+        return list(self.LABELS.items())
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Task]) -> QuerySet[Task]:
         chosen = self.value()
         if chosen is None:
             return queryset
-        since = timezone.now() - self._SPANS.get(chosen, self._SPANS["7d"])
+        now: datetime = getattr(request, "cairnq_at", None) or timezone.now()
+        since = now - self._SPANS.get(chosen, self._SPANS["7d"])
         if chosen in self._SPANS:
             return queryset.filter(pk__gte=first_id_at(since - _CLOCKS_APART), created_at__gte=since)
         if chosen == "older":
@@ -292,10 +318,11 @@ class RetriesFilter(_LookingFilter):
     title = _("retries")
     parameter_name = "retries"
 
+    LABELS: Final = {"yes": _("with retries"), "no": _("without retries")}
     _RETRIED: Final = Q(attempt__gt=1) | Q(attempt=1, status=TaskStatus.QUEUED)
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return [("yes", _("with retries")), ("no", _("without retries"))]
+        return list(self.LABELS.items())
 
     def matching(self, tasks: QuerySet[Task], value: str) -> QuerySet[Task]:
         if value not in ("yes", "no"):
@@ -323,3 +350,14 @@ class ErrorCodeFilter(_SeenFilter):
 
     def matching(self, tasks: QuerySet[Task], value: str) -> QuerySet[Task]:
         return tasks.alias(code=self._CODE).filter(error__isnull=False, code=value)
+
+
+_FILTERS: Final[Sequence[type[admin.SimpleListFilter]]] = (
+    StatusFilter,
+    AgeFilter,
+    QueueFilter,
+    NameFilter,
+    ErrorCodeFilter,
+    RetriesFilter,
+    WorkerFilter,
+)

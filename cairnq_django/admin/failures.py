@@ -34,8 +34,8 @@ from ..statuses import LIVE, TaskStatus
 from ..store import failures
 from ..store.engine import task_database
 from ..store.failures import FailureGroup, FailureKind, Span
-from . import display
-from .actions import CONFIRMED, ask
+from . import display, jobs
+from .actions import agreed, ask
 from .changelist import OFFERED
 from .documents import heads, parse_head
 from .jobs import eligible
@@ -180,6 +180,8 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return self._act(request, attempts, kind, span)
         newest = attempts.defer("error").annotate(**heads("error")).order_by("-ended_at", "-pk").first()
         now = failures.statuses(using, attempts) if newest else {}
+        # What has failed in another way since is left alone.
+        left = failures.statuses(using, _latest(attempts, kind, span)) if newest else {}
         statuses = [status for status in TaskStatus if status in now]
         summed = attempts.aggregate(number=Count("pk"), first=Min("ended_at"))
         context = {
@@ -193,7 +195,9 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "total": sum(now.values()),
             "shown_total": _number(sum(now.values())),
             "now": [(display.badge(status, str(status.label)), _number(now[status])) for status in statuses],
-            "buttons": self._buttons(request, now),
+            "buttons": self._buttons(request, left),
+            "failed_otherwise": sum(now.values()) - sum(left.values()),
+            "shown_failed_otherwise": _number(sum(now.values()) - sum(left.values())),
             "page": self._tasks(using, attempts, sum(now.values()), request.GET.get("p", "1")),
             "query": _query(kind, within),
             "spans": [(f"?{_query(kind, key)}", each.label, key == within) for key, each in WITHIN.items()],
@@ -277,7 +281,7 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _allowed(self, request: HttpRequest) -> list[str]:
         task_admin = self._task_admin()
         # A project may show tasks in a way of its own.
-        if task_admin is None or not hasattr(task_admin, "begin_on_failures"):
+        if task_admin is None or not hasattr(task_admin, "begin"):
             return []
         return [action for action in _ACTIONS if action in task_admin.get_actions(request)]
 
@@ -302,17 +306,24 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if action not in self._allowed(request):
             raise PermissionDenied
         task_admin = self._task_admin()
-        ids = attempts.order_by().values("task_id")
+        place = jobs.Place(task_admin, request)
+        job = agreed(place, action)
+        if job is not None:
+            answer: HttpResponse = task_admin.begin(place, job)
+            return answer
+        left = _latest(attempts, kind, span)
+        ids = left.order_by().values("task_id").distinct()
         tasks = eligible(task_admin.get_queryset(request).filter(Among("pk", ids)), action)
-        if span is None or not tasks.exists():
+        job = jobs.on_failures(place, action, kind, span.since) if span is not None and tasks.exists() else None
+        if job is None:
             text = _("None of the tasks is in a state for this any more.")
             self.message_user(request, text, messages.WARNING)
             return HttpResponseRedirect(request.get_full_path())
-        if action == "cancel_tasks" and CONFIRMED not in request.POST:
-            now = failures.statuses(task_database(), attempts)
+        if action == "cancel_tasks":
+            now = failures.statuses(task_database(), left)
             total = sum(now.get(status, 0) for status in _OF_STATUS[action])
-            return ask(task_admin, request, tasks, action, total=total)
-        answer: HttpResponse = task_admin.begin_on_failures(request, action, kind, span.since)
+            return ask(task_admin, request, tasks, action, total=total, job=job)
+        answer = task_admin.begin(place, job)
         return answer
 
 
@@ -337,6 +348,10 @@ def _members(using: str, kind: FailureKind, span: Span | None) -> QuerySet[TaskA
     if span is None or any("\x00" in text for text in kind):
         return TaskAttempt.objects.using(using).none()
     return failures.members(using, kind, span.since)
+
+
+def _latest(attempts: QuerySet[TaskAttempt], kind: FailureKind, span: Span | None) -> QuerySet[TaskAttempt]:
+    return failures.latest(attempts, attempts.db, kind, span.since) if span else attempts
 
 
 def _within(request: HttpRequest) -> str:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Final
-from urllib.parse import unquote_plus
 from uuid import UUID, uuid4
 
 from django.contrib.messages import DEFAULT_TAGS
+from django.core import signing
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.formats import number_format
@@ -24,8 +24,8 @@ from ..expressions import Among
 from ..models import Task, TaskAttempt
 from ..statuses import LIVE, TaskStatus
 from ..store.engine import in_batches
-from ..store.failures import FailureKind, members, tasks_after
-from .changelist import matching
+from ..store.failures import FailureKind, latest, members, tasks_after
+from .changelist import in_words, matching
 from .outcomes import KINDS, Tally, told
 from .wording import WORDING
 from .work import WORK
@@ -48,7 +48,7 @@ class Listed:
     upto: str  # a task's id
 
     def after(self, job: Job, place: Place, limit: int) -> list[UUID]:
-        tasks = job.untouched(self._tasks(place))
+        tasks = job.untouched(self._tasks(job, place))
         if job.last is not None:
             tasks = tasks.filter(pk__gt=job.last)
         return list(tasks.order_by("pk").values_list("pk", flat=True)[:limit])
@@ -57,15 +57,14 @@ class Listed:
         return task_ids
 
     def count(self, job: Job, place: Place) -> int:
-        return job.untouched(self._tasks(place)).values("pk")[: COUNTED + 1].count()
+        return job.untouched(self._tasks(job, place)).values("pk")[: COUNTED + 1].count()
 
     def described(self) -> str:
-        return (
-            _("all of the list “%(query)s”") % {"query": unquote_plus(self.query)} if self.query else _("all there are")
-        )
+        filters = in_words(self.query)
+        return _("all of the list with %(filters)s") % {"filters": filters} if filters else _("all there are")
 
-    def _tasks(self, place: Place) -> QuerySet[Task]:
-        return matching(place.model_admin, place.request, self.query, UUID(self.upto))
+    def _tasks(self, job: Job, place: Place) -> QuerySet[Task]:
+        return matching(place.model_admin, place.request, self.query, UUID(self.upto), job.began)
 
 
 @dataclass(frozen=True)
@@ -84,23 +83,29 @@ class Failing:
         return tasks_after(self._attempts(place), job.last, limit)
 
     def work_on(self, job: Job, place: Place, task_ids: Sequence[UUID]) -> Sequence[UUID]:
-        """Those of these tasks that have a status for it."""
-        tasks = place.model_admin.get_queryset(place.request).filter(Among("pk", task_ids))
+        """Those of these tasks that have a status for it, and have not failed in another way since."""
+        ids = self._latest(place).filter(Among("task_id", task_ids)).order_by().values("task_id").distinct()
+        tasks = place.model_admin.get_queryset(place.request).filter(Among("pk", ids))
         return list(job.untouched(eligible(tasks, job.action)).order_by("pk").values_list("pk", flat=True))
 
     def count(self, job: Job, place: Place) -> int:
         return self._attempts(place).order_by().values("task_id").distinct().count()
 
     def described(self) -> str:
-        return _("all that failed in “%(name)s” with %(code)s (%(type)s)") % {
-            "name": self.name,
-            "code": self.code,
-            "type": self.type,
-        }
+        error = f"{self.code} ({self.type})" if self.code and self.type else self.code or self.type
+        if not error:
+            return _("all that failed in “%(name)s” without an error code") % {"name": self.name}
+        return _("all that failed in “%(name)s” with %(error)s") % {"name": self.name, "error": error}
 
     def _attempts(self, place: Place) -> QuerySet[TaskAttempt]:
-        kind = FailureKind(self.name, self.code, self.type)
-        return members(place.using, kind, datetime.fromisoformat(self.since), self.upto)
+        return members(place.using, self._kind, datetime.fromisoformat(self.since), self.upto)
+
+    def _latest(self, place: Place) -> QuerySet[TaskAttempt]:
+        return latest(self._attempts(place), place.using, self._kind, datetime.fromisoformat(self.since))
+
+    @property
+    def _kind(self) -> FailureKind:
+        return FailureKind(self.name, self.code, self.type)
 
 
 @dataclass(frozen=True)
@@ -139,29 +144,27 @@ class Job:
         """Without those that ended after this began: what is retried may have failed again since."""
         return tasks.exclude(completed_at__gt=self.began) if self.action in _RETRIES else tasks
 
-    def work(self, place: Place) -> Tally:
-        """Do a chunk, and return what it did."""
+    def work(self, place: Place, did: Tally) -> None:
+        """Do a chunk. What it has done so far is always in `did` and here, also if it breaks."""
         work = WORK[self.action]
         until = place.began + BUDGET
-        did = Tally()
         found = self.source.after(self, place, CHUNK)
         done = 0
         for batch in in_batches(found, work.batch):
             for outcome in work.on(self.source.work_on(self, place, batch)):
-                did[outcome.kind, str(outcome.reason)] += outcome.number
+                for tally in (did, self.tally):
+                    tally[outcome.kind, str(outcome.reason)] += outcome.number
             self.last = batch[-1]
+            self.done += len(batch)
             done += len(batch)
             if time.monotonic() > until:
                 break
-        self.done += done
-        self.tally.update(did)
         self.finished = done == len(found) < CHUNK
-        return did
 
     @property
     def named(self) -> str:
         """What it does to which tasks."""
-        return f"{WORDING[self.action].on_list}: {self.source.described()}"
+        return f"{WORDING[self.action].on_all}: {self.source.described()}"
 
     @property
     def value(self) -> str:
@@ -193,30 +196,45 @@ def eligible(tasks: QuerySet[Task], action: str) -> QuerySet[Task]:
     return tasks.filter(status__in=LIVE)
 
 
-def begin_with_list(place: Place, action: str, tasks: QuerySet[Task]) -> Job | None:
+def on_list(place: Place, action: str, tasks: QuerySet[Task]) -> Job | None:
     """A job on all tasks that the list shows at present, `tasks`; None if there are none."""
     newest = tasks.order_by("-pk").values_list("pk", Now()).first()
     if newest is None:
         return None
-    return _begin(place, action, Listed(place.request.GET.urlencode(), str(newest[0])), newest[1])
+    return _job(place, action, Listed(place.request.GET.urlencode(), str(newest[0])), newest[1])
 
 
-def begin_with_failures(place: Place, action: str, kind: FailureKind, since: datetime) -> Job | None:
+def on_failures(place: Place, action: str, kind: FailureKind, since: datetime) -> Job | None:
     """A job on the tasks that have failed in this way since then; None if there are none."""
     newest = members(place.using, kind, since).order_by("-pk").values_list("pk", Now()).first()
     if newest is None:
         return None
-    return _begin(place, action, Failing(*kind, since=since.isoformat(), upto=newest[0]), newest[1])
+    return _job(place, action, Failing(*kind, since=since.isoformat(), upto=newest[0]), newest[1])
 
 
-def _begin(place: Place, action: str, source: Listed | Failing, now: datetime) -> Job:
-    job = Job(uuid4().hex, action, source, now, place.request.get_full_path())
-    job.total = source.count(job, place)
-    return job
+def _job(place: Place, action: str, source: Listed | Failing, now: datetime) -> Job:
+    return Job(uuid4().hex, action, source, now, place.request.get_full_path())
+
+
+def offer(job: Job) -> str:
+    """A job that has not begun, as a text that a visitor can send back, and nobody can make up."""
+    facts = (job.action, job.source.form, vars(job.source), job.began.isoformat(), job.back)
+    return signing.dumps(facts, salt=_IN_SESSION)
+
+
+def offered(place: Place, action: str, text: str) -> Job | None:
+    """The job of `offer`, unless that was of something else than this action at this address."""
+    try:
+        its_action, form, source, began, back = signing.loads(text, salt=_IN_SESSION)
+    except signing.BadSignature:
+        return None
+    if (its_action, back) != (action, place.request.get_full_path()):
+        return None
+    return _job(place, action, _SOURCES[form](**source), datetime.fromisoformat(began))
 
 
 def keep(request: HttpRequest, job: Job) -> None:
-    """Remember how far the job is."""
+    """Remember how far the job is, now, whatever the request ends with."""
     state = {
         "action": job.action,
         "form": job.source.form,
@@ -229,9 +247,16 @@ def keep(request: HttpRequest, job: Job) -> None:
         "finished": job.finished,
         "tally": [[kind.code, reason, count] for (kind, reason), count in job.tally.items()],
     }
-    kept = {key: each for key, each in request.session.get(_IN_SESSION, {}).items() if key != job.key}
-    latest = dict(list(kept.items())[1 - _KEPT :])
-    request.session[_IN_SESSION] = {**latest, job.key: state}
+    session: Any = request.session
+    if session.session_key and not session.modified:
+        # A session is stored whole, and others may have stored theirs since this request read it.
+        session = type(session)(session.session_key)
+    others = {key: each for key, each in session.get(_IN_SESSION, {}).items() if key != job.key}
+    if session.session_key is None:
+        return  # logged out meanwhile
+    session[_IN_SESSION] = {**dict(list(others.items())[1 - _KEPT :]), job.key: state}
+    session.save()
+    request.session = session
 
 
 def kept(request: HttpRequest, key: str) -> Job | None:

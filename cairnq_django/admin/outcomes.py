@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from django.contrib import messages
+from django.utils import formats
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, ngettext_lazy, pgettext_lazy
 
@@ -20,7 +21,7 @@ class Kind:
 
     code: str
     level: int
-    text: Any  # takes the number of tasks, and the reason if there is one
+    text: Any  # takes the number of tasks, also as `count` to be shown, and the reason if there is one
     logged: Promise | None = None
 
 
@@ -38,16 +39,16 @@ Tally = Counter[tuple[Kind, str]]
 CANCELED = Kind(
     "canceled",
     messages.SUCCESS,
-    ngettext_lazy("%(count)d task was canceled.", "%(count)d tasks were canceled.", "count"),
+    ngettext_lazy("%(count)s task was canceled.", "%(count)s tasks were canceled.", "number"),
     gettext_lazy("Canceled."),
 )
 ASKED_TO_STOP = Kind(
     "asked_to_stop",
     messages.SUCCESS,
     ngettext_lazy(
-        "%(count)d running task was asked to stop and will end canceled.",
-        "%(count)d running tasks were asked to stop and will end canceled.",
-        "count",
+        "%(count)s running task was asked to stop and will end canceled.",
+        "%(count)s running tasks were asked to stop and will end canceled.",
+        "number",
     ),
     gettext_lazy("Cancel requested."),
 )
@@ -55,29 +56,29 @@ ASKED_BEFORE = Kind(
     "asked_before",
     messages.INFO,
     ngettext_lazy(
-        "%(count)d running task had been asked to stop before.",
-        "%(count)d running tasks had been asked to stop before.",
-        "count",
+        "%(count)s running task had been asked to stop before.",
+        "%(count)s running tasks had been asked to stop before.",
+        "number",
     ),
 )
 ENDED_BEFORE = Kind(
     "ended_before",
     messages.WARNING,
-    ngettext_lazy("%(count)d task had ended already.", "%(count)d tasks had ended already.", "count"),
+    ngettext_lazy("%(count)s task had ended already.", "%(count)s tasks had ended already.", "number"),
 )
 QUEUED_AGAIN = Kind(
     "queued_again",
     messages.SUCCESS,
-    ngettext_lazy("%(count)d task was queued again.", "%(count)d tasks were queued again.", "count"),
+    ngettext_lazy("%(count)s task was queued again.", "%(count)s tasks were queued again.", "number"),
     gettext_lazy("Queued again."),
 )
 QUEUED_AFRESH = Kind(
     "queued_afresh",
     messages.SUCCESS,
     ngettext_lazy(
-        "%(count)d task was queued again with all its attempts left.",
-        "%(count)d tasks were queued again with all their attempts left.",
-        "count",
+        "%(count)s task was queued again with all its attempts left.",
+        "%(count)s tasks were queued again with all their attempts left.",
+        "number",
     ),
     gettext_lazy("Queued again with its attempts reset."),
 )
@@ -85,52 +86,52 @@ MADE_DUE = Kind(
     "made_due",
     messages.SUCCESS,
     ngettext_lazy(
-        "%(count)d task is due now and runs as soon as a worker has room.",
-        "%(count)d tasks are due now and run as soon as a worker has room.",
-        "count",
+        "%(count)s task is due now and runs as soon as a worker has room.",
+        "%(count)s tasks are due now and run as soon as a worker has room.",
+        "number",
     ),
     gettext_lazy("Made due now."),
 )
 DUE_BEFORE = Kind(
     "due_before",
     messages.INFO,
-    ngettext_lazy("%(count)d task was due already.", "%(count)d tasks were due already.", "count"),
+    ngettext_lazy("%(count)s task was due already.", "%(count)s tasks were due already.", "number"),
 )
 NOT_MADE_DUE = Kind(
     "not_made_due",
     messages.WARNING,
     ngettext_lazy(
-        "%(count)d task was not made due: %(reason)s.", "%(count)d tasks were not made due: %(reason)s.", "count"
+        "%(count)s task was not made due: %(reason)s.", "%(count)s tasks were not made due: %(reason)s.", "number"
     ),
 )
 NOTHING_LIVE = Kind(
     "nothing_live",
     messages.WARNING,
     ngettext_lazy(
-        "Nothing of the family of %(count)d task was left to cancel.",
-        "Nothing of the families of %(count)d tasks was left to cancel.",
-        "count",
+        "Nothing of the family of %(count)s task was left to cancel.",
+        "Nothing of the families of %(count)s tasks was left to cancel.",
+        "number",
     ),
 )
 NOT_RETRIED = Kind(
     "not_retried",
     messages.WARNING,
     ngettext_lazy(
-        "%(count)d task was not retried: %(reason)s.", "%(count)d tasks were not retried: %(reason)s.", "count"
+        "%(count)s task was not retried: %(reason)s.", "%(count)s tasks were not retried: %(reason)s.", "number"
     ),
 )
 GONE = Kind(
     "gone",
     messages.WARNING,
-    ngettext_lazy("%(count)d task does not exist any more.", "%(count)d tasks do not exist any more.", "count"),
+    ngettext_lazy("%(count)s task does not exist any more.", "%(count)s tasks do not exist any more.", "number"),
 )
 BROKEN = Kind(
     "broken",
     messages.ERROR,
     ngettext_lazy(
-        "An error left %(count)d task as it was: %(reason)s. The log of the server says more.",
-        "An error left %(count)d tasks as they were: %(reason)s. The log of the server says more.",
-        "count",
+        "An error left %(count)s task as it was: %(reason)s. The log of the server says more.",
+        "An error left %(count)s tasks as they were: %(reason)s. The log of the server says more.",
+        "number",
     ),
 )
 
@@ -165,5 +166,6 @@ SUPERSEDED: Final = gettext_lazy("the key has a newer task")
 
 
 def told(kind: Kind, reason: str, count: int) -> str:
-    text: str = kind.text % {"count": count, "reason": reason}
+    shown = formats.number_format(count, force_grouping=True)
+    text: str = kind.text % {"number": count, "count": shown, "reason": reason}
     return text

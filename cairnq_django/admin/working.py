@@ -6,11 +6,12 @@ from typing import Any, Final
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils.decorators import method_decorator
+from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods
@@ -18,7 +19,7 @@ from django.views.decorators.http import require_http_methods
 from ..models import Task
 from . import jobs
 from .answering import Answering
-from .outcomes import told
+from .outcomes import Tally, told
 from .wording import WORDING
 
 #: The form field that says how far the job was when the page was made.
@@ -30,17 +31,21 @@ class Working(Answering):
 
     def get_urls(self) -> list[Any]:
         name = f"{self.opts.app_label}_{self.opts.model_name}_job"
-        return [path("job/<str:key>/", self.admin_site.admin_view(self.job_view), name=name), *super().get_urls()]
+        view: Any = self.admin_site.admin_view(self.job_view)
+        for alias in connections:
+            # ATOMIC_REQUESTS would hold the locks of each batch until the end of the chunk.
+            view = transaction.non_atomic_requests(alias)(view)
+        return [path("job/<str:key>/", view, name=name), *super().get_urls()]
 
-    def begin_on_list(self, request: HttpRequest, action: str, tasks: QuerySet[Task]) -> HttpResponse:
-        """Begin to do `action`, which the user may do, to all tasks of the list as it is filtered."""
-        place = jobs.Place(self, request)
-        return self._begin(place, jobs.begin_with_list(place, action, tasks))
-
-    def begin_on_failures(self, request: HttpRequest, action: str, kind: Any, since: Any) -> HttpResponse:
-        """Begin to do `action`, which the user may do, to the tasks that have failed in this way since then."""
-        place = jobs.Place(self, request)
-        return self._begin(place, jobs.begin_with_failures(place, action, kind, since))
+    def begin(self, place: jobs.Place, job: jobs.Job | None) -> HttpResponse:
+        """Begin a job whose action the user may do; None if there is nothing to do it to."""
+        if job is not None:
+            job.total = job.source.count(job, place)
+        if job is None or not job.total:
+            self.message_user(place.request, _("None of the tasks is there any more."), messages.WARNING)
+            return HttpResponseRedirect(place.request.get_full_path())
+        self._work(place, job)
+        return HttpResponseRedirect(self.url("job", job.key))
 
     @method_decorator(require_http_methods(["GET", "HEAD", "POST"]))
     def job_view(self, request: HttpRequest, key: str) -> HttpResponse:
@@ -59,7 +64,7 @@ class Working(Answering):
             return HttpResponseRedirect(request.path)
         context = {
             **self.admin_site.each_context(request),
-            "title": WORDING[job.action].on_list,
+            "title": WORDING[job.action].on_all,
             "job": job,
             "may_go_on": job.action in self.get_actions(request),
             "done_field": DONE,
@@ -69,20 +74,19 @@ class Working(Answering):
         request.current_app = self.admin_site.name
         return TemplateResponse(request, "admin/cairnq_django/task/job.html", context)
 
-    def _begin(self, place: jobs.Place, job: jobs.Job | None) -> HttpResponse:
-        if job is None:
-            self.message_user(place.request, _("None of the tasks is there any more."), messages.WARNING)
-            return HttpResponseRedirect(place.request.get_full_path())
-        self._work(place, job)
-        return HttpResponseRedirect(self.url("job", job.key))
-
     def _work(self, place: jobs.Place, job: jobs.Job) -> None:
-        did = job.work(place)
-        jobs.keep(place.request, job)
+        did = Tally()
+        try:
+            job.work(place, did)
+        finally:
+            jobs.keep(place.request, job)
+            self._log(place.request, job, did)
+
+    def _log(self, request: HttpRequest, job: jobs.Job, did: Tally) -> None:
         changes = {outcome: count for outcome, count in did.items() if outcome[0].logged is not None}
         if changes:
             lines = [told(kind, reason, count) for (kind, reason), count in changes.items()]
-            self.log_change(place.request, _Many(sum(changes.values()), job), " ".join([*lines, job.named]))
+            self.log_change(request, _Many(sum(changes.values()), job), " ".join([*lines, job.named]))
 
 
 class _Many:
@@ -96,5 +100,5 @@ class _Many:
         self.job = job
 
     def __str__(self) -> str:
-        text = ngettext("%(count)d task, up to %(last)s", "%(count)d tasks, up to %(last)s", self.number)
-        return text % {"count": self.number, "last": self.job.last}
+        text = ngettext("%(count)s task, up to %(last)s", "%(count)s tasks, up to %(last)s", self.number)
+        return text % {"count": number_format(self.number, force_grouping=True), "last": self.job.last}

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from django.db.models import Case, Count, Max, Min, QuerySet, Value, When
+from django.db.models import Case, Count, Exists, Max, Min, OuterRef, QuerySet, Value, When
 
 from ..clock import Now, after
 from ..expressions import Among
@@ -95,6 +95,13 @@ def members(using: str, kind: FailureKind, since: datetime, upto: int | None = N
     """The attempts that failed in this way since then; of those whose id is not above `upto`, if that is given."""
     attempts = _failed(using, since).filter(name=kind.name, error_code=kind.code, error_type=kind.type)
     return attempts if upto is None else attempts.filter(pk__lte=upto)
+
+
+def latest(attempts: QuerySet[TaskAttempt], using: str, kind: FailureKind, since: datetime) -> QuerySet[TaskAttempt]:
+    """Those of these `members` after which their tasks have not failed in another way."""
+    later = _failed(using, since).filter(task_id=OuterRef("task_id"), pk__gt=OuterRef("pk"))
+    otherwise = later.exclude(error_code=kind.code, error_type=kind.type)
+    return attempts.exclude(Exists(otherwise))
 
 
 def tasks_after(attempts: QuerySet[TaskAttempt], task_id: UUID | None, limit: int) -> list[UUID]:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.contrib.messages import get_messages
 from django.db import OperationalError, connection
 from django.test import Client
 
 from cairnq_django.admin import actions
-from cairnq_django.admin.actions import CONFIRMED
+from cairnq_django.admin.actions import CONFIRMED, PAGE_FIELD
 from cairnq_django.models import Task
 from tests.admin.pages import Answer
 from tests.factories import TaskFactory
@@ -316,6 +317,44 @@ def test_selected_tasks_that_are_all_gone_are_told_of(operator: Visitor) -> None
     answer = operator.run("retry_tasks", purged)
 
     assert answer.messages == {("warning", "1 task does not exist any more.")}
+
+
+@pytest.mark.parametrize(("permission", "status"), [("view_task", 302), ("add_logentry", 403)])
+def test_the_page_of_a_purged_task_says_that_it_is_gone(
+    log_in: Callable[..., Visitor], permission: str, status: int
+) -> None:
+    visitor = log_in(permission, "cancel_task")
+    task = TaskFactory()
+    url = visitor.page_url(task)
+    data = {PAGE_FIELD: "cancel_tasks", "_selected_action": str(task.pk), CONFIRMED: "yes"}
+    task.delete()
+
+    response = visitor.client.post(url, data)
+
+    assert response.status_code == status
+    if status == 302:
+        (message,) = get_messages(response.wsgi_request)
+        assert "exist. Perhaps it was deleted?" in str(message)
+
+
+def test_selected_tasks_that_a_filter_leaves_out_by_now_are_told_of(operator: Visitor) -> None:
+    left, ended, running, purged = TaskFactory(), TaskFactory(canceled=True), TaskFactory(running=True), TaskFactory()
+    selected = [str(task.pk) for task in (left, ended, running, purged)]
+    purged.delete()
+    url = operator.list_url() + "?status=queued"
+
+    question = Answer(operator.client.post(url, {"action": "cancel_tasks", "_selected_action": selected}))
+    data = {**question.question.hidden_lists, CONFIRMED: "yes"}
+    answer = Answer(operator.client.post(url, data, follow=True))
+
+    assert len(question.response.context["tasks"]) == 3
+    assert answer.messages == {
+        ("success", "1 task was canceled."),
+        ("success", "1 running task was asked to stop and will end canceled."),
+        ("warning", "1 task had ended already."),
+        ("warning", "1 task does not exist any more."),
+    }
+    assert statuses(left, ended) == ["canceled", "canceled"]
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,9 @@ def labels(answer: Answer) -> list[str]:
     return [button["label"] for button in answer.response.context["buttons"]]
 
 
-def act(visitor: Visitor, action: str, **fields: str) -> Answer:
-    return Answer(visitor.client.post(group_url(visitor), {"action": action, **fields}, follow=True))
+def act(visitor: Visitor, action: str, *, confirm: bool = True) -> Answer:
+    """Press a button of the group's page and, if that leads to a question, say yes."""
+    return visitor._post(group_url(visitor), {"action": action}, confirm=confirm)
 
 
 def statuses(*tasks: Task) -> list[str]:
@@ -246,10 +247,44 @@ def test_all_failed_tasks_of_a_group_can_be_retried(operator: Visitor) -> None:
     assert statuses(*failed, waiting, elsewhere) == ["queued"] * 4 + ["failed"]
     (entry,) = LogEntry.objects.all()
     assert entry.get_change_message() == (
-        "3 tasks were queued again. Retry selected tasks: "
-        "all that failed in “charge” with card_declined (shop.Declined)"
+        "3 tasks were queued again. Retry tasks: all that failed in “charge” with card_declined (shop.Declined)"
     )
     assert group_url(operator).replace("&", "&amp;") in page.html
+
+
+def test_what_failed_in_another_way_since_is_left_alone(operator: Visitor) -> None:
+    now_otherwise = declined(number=1).task
+    declined(now_otherwise, number=2, error={**DECLINED, "code": "bad_input"}, outcome=AttemptOutcome.FAILED)
+    failed = TaskFactory(name="charge", failed=True)
+    columns = ("status", "error", "started_at", "completed_at", "lease_until")
+    Task.objects.filter(pk=now_otherwise.pk).update(**{column: getattr(failed, column) for column in columns})
+    failed.delete()
+    # In this way again, after another.
+    so_again = declined(number=1).task
+    declined(so_again, number=2, error={**DECLINED, "code": "bad_input"})
+    declined(so_again, number=3)
+
+    answer = open_group(operator)
+
+    assert labels(answer) == ["Cancel the 1 live task"]
+    assert "1 of them has failed in another way since and is left alone." in answer.html
+    assert act(operator, "retry_tasks").messages == {
+        ("warning", "None of the tasks is in a state for this any more."),
+    }
+    assert act(operator, "cancel_tasks").told == {"1 task was canceled."}
+    assert statuses(now_otherwise, so_again) == ["failed", "canceled"]
+
+
+def test_a_job_leaves_alone_what_failed_in_another_way_since(operator: Visitor) -> None:
+    waiting, otherwise = declined().task, declined().task
+    form = act(operator, "cancel_tasks", confirm=False).question
+    declined(otherwise, number=2, error={**DECLINED, "type": "shop.Other"})
+
+    data = {**form.hidden_lists, **form.button(form.labels[0])}
+    page = Answer(operator.client.post(group_url(operator), data, follow=True))
+
+    assert page.told == {"1 task was canceled."}
+    assert statuses(waiting, otherwise) == ["canceled", "queued"]
 
 
 def test_all_live_tasks_of_a_group_can_be_canceled_after_a_question(operator: Visitor) -> None:
@@ -258,9 +293,10 @@ def test_all_live_tasks_of_a_group_can_be_canceled_after_a_question(operator: Vi
     ended = declined(TaskFactory(name="charge", succeeded=True)).task
     other = TaskFactory(name="charge")
 
-    question = act(operator, "cancel_tasks")
+    question = act(operator, "cancel_tasks", confirm=False)
 
     assert question.asks
+    assert "<h1>Cancel tasks</h1>" in question.html
     assert str(waiting.pk) in question.html
     assert statuses(waiting) == ["queued"]
 
@@ -275,6 +311,18 @@ def test_all_live_tasks_of_a_group_can_be_canceled_after_a_question(operator: Vi
     assert statuses(waiting, running, ended, other) == ["canceled", "running", "succeeded", "queued"]
 
 
+def test_a_yes_is_to_the_tasks_that_had_failed_when_it_was_asked(operator: Visitor) -> None:
+    waiting = declined().task
+    form = act(operator, "cancel_tasks", confirm=False).question
+    late = declined().task
+
+    data = {**form.hidden_lists, **form.button(form.labels[0])}
+    page = Answer(operator.client.post(group_url(operator), data, follow=True))
+
+    assert page.told == {"1 task was canceled."}
+    assert statuses(waiting, late) == ["canceled", "queued"]
+
+
 def test_a_group_is_worked_on_in_chunks_each_task_once(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "CHUNK", 2)
     tasks = [TaskFactory(name="charge", delayed=True, attempt=2) for _ in range(5)]
@@ -282,7 +330,7 @@ def test_a_group_is_worked_on_in_chunks_each_task_once(operator: Visitor, monkey
         for task in tasks:
             declined(task, number=number)
 
-    page = act(operator, "cancel_tasks", **{CONFIRMED: "yes"})
+    page = act(operator, "cancel_tasks")
     assert page.told == {"2 tasks were canceled."}
     assert "2 of 5 tasks looked at" in page.html
     late = declined().task
@@ -313,7 +361,8 @@ def test_view_only_users_see_everything_and_can_do_nothing(log_in: Callable[...,
     assert answer.status == open_list(visitor).status == 200
     assert labels(answer) == []
     for action in ("cancel_tasks", "retry_tasks", "delete_selected", ""):
-        assert act(visitor, action, **{CONFIRMED: "yes"}).status == 403
+        data = {"action": action, CONFIRMED: "yes"}
+        assert visitor.client.post(group_url(visitor), data).status_code == 403
     assert statuses(task) == ["queued"]
 
 
@@ -351,7 +400,7 @@ def test_html_in_a_row_is_text(operator: Visitor) -> None:
     rows = open_list(operator, queue=HOSTILE)
     group = open_group(operator, name=HOSTILE, code=HOSTILE, type=HOSTILE)
     url = group_url(operator, name=HOSTILE, code=HOSTILE, type=HOSTILE)
-    job = Answer(operator.client.post(url, {"action": "cancel_tasks", CONFIRMED: "yes"}, follow=True))
+    job = operator._post(url, {"action": "cancel_tasks"}, confirm=True)
 
     assert groups(rows) == [(HOSTILE, HOSTILE, 1, 0)]
     assert group.response.context["total"] == 1
@@ -415,7 +464,7 @@ def test_links_stay_on_the_admin_site_they_are_on(operator: Visitor, client: Cli
     visitor = Visitor(client, site="back_office")
     declined()
 
-    for answer in (open_list(visitor), open_group(visitor), act(visitor, "cancel_tasks", **{CONFIRMED: "yes"})):
+    for answer in (open_list(visitor), open_group(visitor), act(visitor, "cancel_tasks")):
         assert answer.response.request["PATH_INFO"].startswith("/back-office/")
         assert '="/admin/' not in answer.html
 
@@ -437,6 +486,6 @@ def test_tasks_may_live_on_another_database(operator: Visitor, settings: Setting
 
     assert groups(open_list(operator)) == [("charge", "card_declined", 1, 0)]
     assert open_group(operator).response.context["total"] == 1
-    assert act(operator, "cancel_tasks", **{CONFIRMED: "yes"}).told == {"1 task was canceled."}
+    assert act(operator, "cancel_tasks").told == {"1 task was canceled."}
     assert Task.objects.using("dedicated").get(pk=task.pk).canceled
     assert LogEntry.objects.using("default").count() == 1

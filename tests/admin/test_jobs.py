@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
-from django.db import OperationalError, connection
+from django.contrib.sessions.models import Session
+from django.db import OperationalError, connection, connections
 from django.test import Client
+from django.utils import timezone, translation
+from django.utils.http import urlencode
 
-from cairnq_django.admin import actions, changelist, jobs
+from cairnq_django.admin import actions, changelist, jobs, outcomes
 from cairnq_django.admin.actions import CONFIRMED
 from cairnq_django.models import Task
 from tests.admin.pages import Answer
@@ -19,6 +26,8 @@ from tests.factories import TaskFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pytest_django.fixtures import SettingsWrapper
 
     from tests.admin.pages import Visitor
 
@@ -31,12 +40,25 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "CHUNK", 2)
 
 
-def begin(visitor: Visitor, action: str, **query: str) -> Answer:
-    """Choose an action for all tasks of the list, and say yes."""
+def ask(visitor: Visitor, action: str, **query: str) -> Answer:
+    """Choose an action for all tasks of the list."""
     some = Task.objects.order_by("pk").values_list("pk", flat=True)[0]
-    url = visitor.list_url() + "?" + "&".join(f"{name}={value}" for name, value in query.items())
-    data = {"action": action, "select_across": "1", "_selected_action": [str(some)], CONFIRMED: "yes"}
+    url = visitor.list_url() + "?" + urlencode(query)
+    data = {"action": action, "select_across": "1", "_selected_action": [str(some)]}
     return Answer(visitor.client.post(url, data, follow=True))
+
+
+def say_yes(visitor: Visitor, question: Answer, **changes: str) -> Answer:
+    request = question.response.request
+    url = request["PATH_INFO"] + "?" + request["QUERY_STRING"]
+    data = {**question.question.hidden_lists, CONFIRMED: "yes", **changes}
+    return Answer(visitor.client.post(url, data, follow=True))
+
+
+def begin(visitor: Visitor, action: str, **query: str) -> Answer:
+    """Choose an action for all tasks of the list, and say yes if that leads to a question."""
+    answer = ask(visitor, action, **query)
+    return say_yes(visitor, answer) if answer.asks else answer
 
 
 def go_on(visitor: Visitor, page: Answer, **changes: str) -> Answer:
@@ -141,6 +163,68 @@ def test_tasks_that_came_after_the_beginning_are_left_alone(operator: Visitor, m
 
     assert statuses(*tasks, *late) == ["canceled"] * 4 + ["queued"] * 3
     assert page.told == {"4 tasks were canceled."}
+
+
+@pytest.mark.parametrize("query", [{}, {"queue": "mail"}])
+def test_a_yes_is_to_the_tasks_there_were_when_it_was_asked(operator: Visitor, query: dict[str, str]) -> None:
+    tasks = [TaskFactory(queue="mail") for _ in range(2)]
+    question = ask(operator, "cancel_tasks", **query)
+    late = TaskFactory(queue="mail")
+
+    page = say_yes(operator, question)
+
+    assert page.told == {"2 tasks were canceled."}
+    assert statuses(*tasks, late) == ["canceled", "canceled", "queued"]
+
+
+def test_what_ended_after_the_question_is_not_retried(operator: Visitor) -> None:
+    task, later = TaskFactory(failed=True), TaskFactory()
+    question = ask(operator, "retry_tasks", status="failed")
+    failed = TaskFactory(failed=True)  # with the time of now
+    columns = ("status", "attempt", "error", "started_at", "completed_at")
+    Task.objects.filter(pk=later.pk).update(**{column: getattr(failed, column) for column in columns})
+
+    page = say_yes(operator, question)
+
+    assert page.told == {"1 task was queued again."}
+    assert statuses(task, later, failed) == ["queued", "failed", "failed"]
+
+
+@pytest.mark.parametrize("offer", ["", "made up", "WyJjYW5jZWxfdGFza3MiXQ:1tWmMh:AAAA"])
+def test_a_yes_to_nothing_that_was_asked_is_asked_again(operator: Visitor, offer: str) -> None:
+    task = TaskFactory()
+
+    again = say_yes(operator, ask(operator, "cancel_tasks"), offer=offer)
+
+    assert again.asks
+    assert statuses(task) == ["queued"]
+    assert len(again.question.hidden_lists["offer"]) == 1
+    assert say_yes(operator, again).told == {"1 task was canceled."}
+
+
+def test_a_yes_counts_for_the_list_and_the_action_that_were_asked_about(operator: Visitor) -> None:
+    mail, other = TaskFactory(queue="mail"), TaskFactory()
+    narrow, wide = ask(operator, "cancel_tasks", queue="mail"), ask(operator, "cancel_tasks")
+
+    for question, changes in ((narrow, {"offer": wide.question.hidden["offer"]}), (wide, {"action": "run_tasks_now"})):
+        assert say_yes(operator, question, **changes).asks
+    assert statuses(mail, other) == ["queued", "queued"]
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_tasks_do_not_grow_too_old_for_the_list_while_they_are_worked_on(
+    operator: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = [TaskFactory() for _ in range(5)]
+    page = begin(operator, "cancel_tasks", age="1h")
+
+    # Only as the list sees it: the session must not expire.
+    now = timezone.now
+    monkeypatch.setattr(changelist, "timezone", SimpleNamespace(now=lambda: now() + timedelta(hours=2)))
+    page = to_the_end(operator, page)
+
+    assert page.told == {"5 tasks were canceled."}
+    assert statuses(*tasks) == ["canceled"] * 5
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -251,6 +335,39 @@ def test_one_task_that_breaks_does_not_hold_up_the_others(operator: Visitor, cap
     assert str(broken.pk) in caplog.text
 
 
+@pytest.mark.parametrize("atomic_requests", [False, True])
+def test_a_chunk_that_breaks_midway_keeps_what_it_did(
+    operator: Visitor, monkeypatch: pytest.MonkeyPatch, atomic_requests: bool
+) -> None:
+    monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", atomic_requests)
+    work = jobs.WORK["cancel_tasks"]
+    monkeypatch.setitem(jobs.WORK, "cancel_tasks", replace(work, batch=2))
+    monkeypatch.setattr(jobs, "CHUNK", 4)
+    tasks = [TaskFactory() for _ in range(9)]
+    page = begin(operator, "cancel_tasks")
+    batches = jobs.in_batches
+
+    def break_midway(*args: Any) -> Any:
+        yield next(iter(batches(*args)))
+        raise OperationalError("the database went away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(jobs, "in_batches", break_midway)
+        operator.client.raise_request_exception = False
+        assert go_on(operator, page).status == 500
+
+    assert statuses(*tasks).count("canceled") == 6
+    page = Answer(operator.client.get(page.response.request["PATH_INFO"]))
+    assert "6 of 9 tasks looked at" in page.html
+    assert page.told == {"6 tasks were canceled."}
+    assert to_the_end(operator, page).told == {"9 tasks were canceled."}
+    assert [entry.object_repr for entry in LogEntry.objects.order_by("id")] == [
+        f"4 tasks, up to {tasks[3].pk}",
+        f"2 tasks, up to {tasks[5].pk}",
+        f"3 tasks, up to {tasks[8].pk}",
+    ]
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_the_history_says_of_each_chunk_what_was_done_to_what(operator: Visitor) -> None:
     tasks = [TaskFactory(queue="mail") for _ in range(3)]
@@ -259,8 +376,8 @@ def test_the_history_says_of_each_chunk_what_was_done_to_what(operator: Visitor)
 
     entries = LogEntry.objects.order_by("id")
     assert [entry.get_change_message() for entry in entries] == [
-        "2 tasks were canceled. Cancel selected tasks: all of the list “queue=mail”",
-        "1 task was canceled. Cancel selected tasks: all of the list “queue=mail”",
+        "2 tasks were canceled. Cancel tasks: all of the list with queue: mail",
+        "1 task was canceled. Cancel tasks: all of the list with queue: mail",
     ]
     assert [entry.object_repr for entry in entries] == [
         f"2 tasks, up to {tasks[1].pk}",
@@ -305,6 +422,73 @@ def test_a_job_is_its_visitor_s_own(operator: Visitor, log_in: Callable[..., Vis
     assert Task.objects.canceled().count() == 2
 
 
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], None]:
+    """Have something happen while the next chunk is worked on."""
+    work = jobs.Job.work
+
+    def meanwhile(happens: Callable[[], Any]) -> None:
+        def work_meanwhile(*args: Any) -> Any:
+            monkeypatch.setattr(jobs.Job, "work", work)
+            happens()
+            return work(*args)
+
+        monkeypatch.setattr(jobs.Job, "work", work_meanwhile)
+
+    return meanwhile
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("saved_always", [False, True])
+def test_two_jobs_of_a_visitor_do_not_disturb_each_other(
+    operator: Visitor, meanwhile: Callable[..., None], settings: SettingsWrapper, saved_always: bool
+) -> None:
+    settings.SESSION_SAVE_EVERY_REQUEST = saved_always
+    [TaskFactory(queue="mail") for _ in range(5)]
+    [TaskFactory(delayed=True) for _ in range(3)]
+    first = begin(operator, "cancel_tasks", queue="mail")
+    begun: list[Answer] = []
+    meanwhile(lambda: begun.append(begin(operator, "run_tasks_now", queue="default")))
+
+    first = go_on(operator, first)
+    (second,) = begun
+
+    assert to_the_end(operator, first).told == {"5 tasks were canceled."}
+    assert to_the_end(operator, second).told == {"3 tasks are due now and run as soon as a worker has room."}
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_what_else_comes_into_the_session_during_a_chunk_stays(
+    operator: Visitor, meanwhile: Callable[..., None]
+) -> None:
+    [TaskFactory() for _ in range(5)]
+    page = begin(operator, "cancel_tasks")
+
+    def shop() -> None:
+        session = operator.client.session
+        session["cart"] = ["a book"]
+        session.save()
+
+    meanwhile(shop)
+    go_on(operator, page)
+
+    assert operator.client.session["cart"] == ["a book"]
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_who_logs_out_during_a_chunk_stays_logged_out(operator: Visitor, meanwhile: Callable[..., None]) -> None:
+    [TaskFactory() for _ in range(5)]
+    page = begin(operator, "cancel_tasks")
+    data, path = page.job_form.hidden, page.response.request["PATH_INFO"]
+
+    meanwhile(operator.client.session.flush)
+    answer = operator.client.post(path, data)
+
+    assert answer.status_code == 302
+    assert not Session.objects.exists()
+    assert Task.objects.canceled().count() == 4
+
+
 @pytest.mark.usefixtures("small_chunks")
 def test_a_post_from_elsewhere_is_refused(operator: Visitor) -> None:
     [TaskFactory() for _ in range(3)]
@@ -344,6 +528,40 @@ def test_hostile_filters_are_text(operator: Visitor) -> None:
     assert not re.search("<script>alert", page.html)
 
 
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("", "all there are"),
+        ("o=-3&p=2&all=", "all there are"),
+        ("status=failed&age=1h&o=1", "all of the list with status: failed, age: the last hour"),
+        ("q=payload%3A+x&retries=no", "all of the list with search: payload: x, retries: without retries"),
+        ("worker_id=w&priority__exact=3", "all of the list with worker: w, priority__exact: 3"),
+        ("error=50%25&name=charge", "all of the list with error code: 50%, name: charge"),
+    ],
+)
+def test_which_tasks_a_job_is_about_is_told_in_words(query: str, words: str) -> None:
+    assert jobs.Listed(query, str(uuid4())).described() == words
+
+
+@pytest.mark.parametrize(
+    ("code", "type", "words"),
+    [
+        ("declined", "shop.Declined", "all that failed in “charge” with declined (shop.Declined)"),
+        ("declined", "", "all that failed in “charge” with declined"),
+        ("", "shop.Declined", "all that failed in “charge” with shop.Declined"),
+        ("", "", "all that failed in “charge” without an error code"),
+    ],
+)
+def test_which_failures_a_job_is_about_is_told_in_words(code: str, type: str, words: str) -> None:
+    assert jobs.Failing("charge", code, type, "2026-01-01T00:00:00+00:00", 1).described() == words
+
+
+def test_large_numbers_are_grouped_as_the_language_does() -> None:
+    with translation.override("de"):
+        assert outcomes.told(outcomes.QUEUED_AGAIN, "", 123_456).startswith("123.456 ")
+    assert outcomes.told(outcomes.QUEUED_AGAIN, "", 1) == "1 task was queued again."
+
+
 def test_to_retry_all_is_asked_first(operator: Visitor) -> None:
     task = TaskFactory(failed=True)
     data = {"action": "retry_tasks", "select_across": "1", "_selected_action": [str(task.pk)]}
@@ -351,5 +569,6 @@ def test_to_retry_all_is_asked_first(operator: Visitor) -> None:
     page = Answer(operator.client.post(operator.list_url(), data))
 
     assert page.asks
+    assert "<h1>Retry tasks</h1>" in page.html
     assert "cannot be undone" not in page.html
     assert statuses(task) == ["failed"]

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from django.utils.timezone import localtime
 
-from cairnq_django.admin import changelist
+from cairnq_django.admin import TaskAdmin, changelist
 from cairnq_django.clock import after
 from cairnq_django.ids import first_id_at, new_task_id
 from cairnq_django.statuses import TaskStatus
@@ -376,3 +376,18 @@ def queries_of(visitor: Visitor) -> list[str]:
     with CaptureQueriesContext(connection) as captured:
         visitor.open_list()
     return [query["sql"] for query in captured]
+
+
+@pytest.mark.parametrize("lookup", ["payload__icontains", "error__icontains", "message", "status__in", "id__gt"])
+def test_what_no_filter_offers_cannot_be_looked_up(operator: Visitor, lookup: str) -> None:
+    assert operator.open_list(**{lookup: "x"}).status == 400
+
+
+def test_a_filter_that_a_project_adds_can_be_used(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    urgent, other = TaskFactory(priority=5), TaskFactory()
+    assert operator.open_list(priority__exact="5").status == 400
+
+    monkeypatch.setattr(TaskAdmin, "list_filter", [*TaskAdmin.list_filter, "priority"])
+
+    assert operator.open_list(priority__exact="5", status="queued").tasks == [urgent]
+    assert other in operator.open_list().tasks
