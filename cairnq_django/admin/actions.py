@@ -120,11 +120,13 @@ def _do(model_admin: Any, request: HttpRequest, queryset: QuerySet[Task], action
 
 def _do_to_all(model_admin: Any, request: HttpRequest, tasks: QuerySet[Task], action: str) -> HttpResponse:
     place = jobs.Place(model_admin, request)
-    job = agreed(place, action) or jobs.on_list(place, action, tasks)
-    if job is not None and agreed(place, action) is None:
-        # It may be more than the list has counted.
-        total = tasks.order_by().values("pk")[: COUNTED + 1].count()
-        return ask(model_admin, request, tasks, action, total=min(total, COUNTED), is_capped=total > COUNTED, job=job)
+    job = agreed(place, action)
+    if job is None:
+        job = jobs.on_list(place, action, tasks)
+        if job is not None:  # else to be told that there is nothing
+            total = tasks.order_by().values("pk")[: COUNTED + 1].count()
+            capped = total > COUNTED
+            return ask(model_admin, request, tasks, action, total=min(total, COUNTED), is_capped=capped, job=job)
     answer: HttpResponse = model_admin.begin(place, job)
     return answer
 
