@@ -8,6 +8,7 @@ from html import unescape
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib import admin
 from django.db import DEFAULT_DB_ALIAS as DB
 from django.db import connection
 from django.db.models import F
@@ -297,6 +298,19 @@ def test_another_admin_site_has_its_own_addresses(log_in: Callable[..., Visitor]
     assert "/back-office/cairnq_django/task/?queue=mail" in answer.html
     assert "/back-office/cairnq_django/workerprocess/host-1/change/" in answer.html.replace("_2D", "-")
     assert "/admin/" not in answer.html.replace("/static/admin/", "").replace("static/admin/", "")
+
+
+def test_a_site_may_list_what_is_no_model(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = admin.site.get_app_list
+
+    def with_more(*args: Any) -> Any:
+        apps = listed(*args)
+        more = [{"name": "Manual", "object_name": "manual", "admin_url": "/manual/"}, {"name": "Nothing", "perms": {}}]
+        return [*({**app, "models": [*app["models"], *more]} for app in apps), {"name": "Empty"}]
+
+    monkeypatch.setattr(admin.site, "get_app_list", with_more)
+
+    assert 'id="cairnq-overview"' in open_overview(operator).html
 
 
 def test_the_page_has_no_inline_scripts_or_styles(operator: Visitor, worker: Any) -> None:
