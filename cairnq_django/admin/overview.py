@@ -422,10 +422,13 @@ def _failing_since(using: str, now: datetime, first: datetime) -> datetime | Non
 
 
 def _time(when: datetime) -> SafeString:
-    local = timezone.localtime(when)
-    today = timezone.localtime().date() == local.date()
+    """Today's by the clock, with the day of the week within six days, else with the date."""
+    local = display.local(when)
+    days = abs((local.date() - timezone.localtime().date()).days)
     clock = formats.time_format(local, "H:i")
-    return display.moment(when, clock if today else f"{formats.date_format(local, 'D')} {clock}")
+    if not days:
+        return display.moment(when, clock)
+    return display.moment(when, f"{formats.date_format(local, 'D' if days <= 6 else 'DATE_FORMAT')} {clock}")
 
 
 def _plain(text: str) -> SafeString:

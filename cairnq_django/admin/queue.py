@@ -269,4 +269,4 @@ def _facts(pause: PausedQueue) -> list[SafeString | str]:
 
 
 def _time(when: datetime) -> str:
-    return str(timezone.localtime(when).strftime("%Y-%m-%d %H:%M:%S %Z"))
+    return str(display.local(when).strftime("%Y-%m-%d %H:%M:%S %Z"))

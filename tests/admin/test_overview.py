@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from html import unescape
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import translation
-from django.utils.timezone import localtime
+from django.utils.formats import date_format
+from django.utils.timezone import localtime, override
 
 from cairnq_django.admin import overview
 from cairnq_django.clock import after
@@ -146,6 +147,23 @@ def test_a_paused_queue_says_who_paused_it_and_is_not_behind(operator: Visitor, 
 
     assert said.startswith("Work flows, except where it is paused The queue mail is paused since")
     assert re.search(r"by ada\. That ends at [\w ]*\d\d:\d\d\. 1 task waits in it\.", said)
+
+
+@pytest.mark.parametrize("days", [0, 1, 6, 7, 30])
+def test_times_are_told_so_that_no_two_are_the_same(operator: Visitor, worker: Any, days: int) -> None:
+    PausedQueue.objects.create(queue="mail", until=localtime() + timedelta(days=days, seconds=60 if days == 0 else 0))
+    until = localtime(PausedQueue.objects.get().until)
+    day = "" if days == 0 else date_format(until, "D" if days <= 6 else "DATE_FORMAT") + " "
+
+    assert f"That ends at {day}{until:%H:%M}." in verdict(open_overview(operator))
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_a_pause_until_the_end_of_time_is_told(operator: Visitor, zone: str) -> None:
+    PausedQueue.objects.create(queue="mail", until=datetime(9999, 12, 31, 23, tzinfo=timezone.utc))
+
+    with override(zone):
+        assert "That ends at" in verdict(open_overview(operator))
 
 
 def test_failures_are_told_with_their_share_and_since_when(operator: Visitor, worker: Any) -> None:

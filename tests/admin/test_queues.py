@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
 from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -13,6 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.safestring import mark_safe
+from django.utils.timezone import override
 
 from cairnq_django import PausedQueue, pause_queue, paused_queues, resume_queue
 from cairnq_django.clock import after
@@ -124,6 +126,17 @@ def test_a_pause_may_have_an_end(keeper: Visitor) -> None:
     (paused,) = paused_queues()
     assert paused.until is not None
     assert paused.until.year == 2999
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_a_pause_may_last_to_the_end_of_time(keeper: Visitor, zone: str) -> None:
+    PausedQueue.objects.create(queue="mail", until=datetime(9999, 12, 31, 23, tzinfo=timezone.utc))
+    with override(zone):
+        assert open_page(keeper).status == 200
+        ((level, said),) = pause(keeper, "mail").messages
+        assert (level, "until 9999-12-31" in said) == ("warning", True)
+        assert pause(keeper, "other", "9999-12-31T23:59").status == 200
+        assert open_page(keeper).status == 200
 
 
 @pytest.mark.parametrize(
