@@ -82,9 +82,7 @@ class Pages:
     def tasks_with(self, **filters: str) -> str:
         return f"{self.tasks}?{urlencode(filters)}"
 
-    def worker(self, worker: WorkerProcess) -> str | None:
-        if self.workers is None:
-            return None
+    def worker(self, worker: WorkerProcess) -> str:
         name = f"admin:{worker._meta.app_label}_{worker._meta.model_name}_change"
         return reverse(name, args=[quote(worker.pk)], current_app=self.site)
 
@@ -198,7 +196,7 @@ def overview(using: str, span: Span, pages: Pages) -> dict[str, Any]:
         "statuses": _statuses(using, queues, pages),
         "queues": queues[:SHOWN_QUEUES],
         "other_queues": max(0, len(queues) - SHOWN_QUEUES),
-        "workers": [_worker(worker, pages) for worker in workers[:SHOWN_WORKERS]],
+        "workers": [_worker(worker, pages) for worker in workers[:SHOWN_WORKERS]] if pages.workers else [],
         "other_workers": max(0, len(workers) - SHOWN_WORKERS),
         "charts": _charts(span, now, done),
         "spans": [
@@ -206,8 +204,18 @@ def overview(using: str, span: Span, pages: Pages) -> dict[str, Any]:
         ],
         "span": span,
         "pages": pages,
+        "ways": [(url, name) for url, name in _ways(pages) if url],
         "now": now,
     }
+
+
+def _ways(pages: Pages) -> list[tuple[str | None, str]]:
+    return [
+        (pages.tasks, _("Tasks")),
+        (pages.failures, _("Failures")),
+        (pages.queues, _("Queues")),
+        (pages.workers, _("Workers")),
+    ]
 
 
 def number(value: int, *, capped: bool = False) -> str:
@@ -359,7 +367,9 @@ def _about_late(queue: Queue) -> SafeString:
 def _about_pauses(queues: list[Queue], pages: Pages) -> list[Finding]:
     paused = [queue for queue in queues if queue.figures.pause is not None]
     findings = [
-        Finding("paused", "canceled", _about_pause(queue, queue.figures.pause), pages.queues, _("See the queues"))
+        Finding(
+            "paused", "canceled", _about_pause(queue, queue.figures.pause, pages), pages.queues, _("See the queues")
+        )
         for queue in paused[:SAID]
         if queue.figures.pause is not None
     ]
@@ -371,9 +381,9 @@ def _about_pauses(queues: list[Queue], pages: Pages) -> list[Finding]:
     return findings
 
 
-def _about_pause(queue: Queue, pause: PausedQueue) -> SafeString:
+def _about_pause(queue: Queue, pause: PausedQueue, pages: Pages) -> SafeString:
     text = _("The queue {queue} is paused since {since}.")
-    if pause.paused_by:
+    if pause.paused_by and pages.queues is not None:
         text = _("The queue {queue} is paused since {since}, by {who}.")
     said = [format_html(text, queue=_name(queue.name), since=_time(pause.paused_at), who=_name(pause.paused_by))]
     if pause.until is not None:

@@ -70,6 +70,12 @@ def failures_in_the_hour(ago: int) -> datetime:
 
 
 @pytest.fixture
+def operator(log_in: Callable[..., Visitor]) -> Visitor:
+    """Someone who may view all that there is."""
+    return log_in("view_task", "view_pausedqueue", "view_workerprocess")
+
+
+@pytest.fixture
 def worker() -> Any:
     return WorkerProcessFactory(queues=["default", "mail"], concurrency=8, busy=3)
 
@@ -295,13 +301,31 @@ def test_a_site_that_shows_tasks_alone_links_nothing_else(log_in: Callable[..., 
     assert "workerprocess/" not in answer.html
 
 
-def test_who_may_only_view_sees_everything(log_in: Callable[..., Visitor], worker: Any) -> None:
+def ways(answer: Answer) -> list[str]:
+    (nav,) = re.findall('<nav class="cairnq-ways".*?</nav>', answer.html, re.DOTALL)
+    return re.findall(r'href="[^"]*/(\w+)/"', nav)
+
+
+def test_who_may_only_view_sees_everything(operator: Visitor, worker: Any) -> None:
     work_was_done(started=1, succeeded=1)
 
-    answer = open_overview(log_in("view_task"))
+    answer = open_overview(operator)
 
     assert "All is well" in verdict(answer)
     assert len(re.findall("<figure", answer.html)) == 3
+    assert ways(answer) == ["task", "taskattempt", "pausedqueue", "workerprocess"]
+
+
+def test_workers_and_who_paused_are_told_to_those_who_may_view_them(log_in: Callable[..., Visitor]) -> None:
+    WorkerProcessFactory(host="a-secret-host")
+    PausedQueue.objects.create(queue="mail", paused_by="ada-lovelace")
+
+    answer = open_overview(log_in("view_task"))
+
+    assert "The queue mail is paused since" in verdict(answer)
+    assert "ada-lovelace" not in answer.html
+    assert "a-secret-host" not in answer.html
+    assert ways(answer) == ["task", "taskattempt"]
 
 
 @pytest.mark.urls("tests.admin.urls")
