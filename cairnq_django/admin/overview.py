@@ -174,6 +174,13 @@ class Queue:
         return display.badge("queued", _("idle"))
 
 
+def standing(using: str, also: Iterable[str]) -> list[Queue]:
+    """Each queue as it stands, those in `also` among them; their addresses are left empty."""
+    now = activity.read_clock(using)
+    hour = activity.by_queue(using, seconds=MINUTE, since=SPANS["hour"].steps_until(now)[0])
+    return _queues(using, now, hour, live_workers(using), None, also)
+
+
 def overview(using: str, span: Span, pages: Pages) -> dict[str, Any]:
     """What the page shows, in some fifteen short queries."""
     now = activity.read_clock(using)
@@ -235,7 +242,12 @@ def share(part: int, whole: int) -> str:
 
 
 def _queues(
-    using: str, now: datetime, hour: Mapping[str, Work], workers: Iterable[WorkerProcess], pages: Pages
+    using: str,
+    now: datetime,
+    hour: Mapping[str, Work],
+    workers: Iterable[WorkerProcess],
+    pages: Pages | None,
+    also: Iterable[str] = (),
 ) -> list[Queue]:
     served = {queue for worker in workers for queue in _texts(worker.queues)}
     recent = activity.by_queue(
@@ -247,9 +259,9 @@ def _queues(
             hour.get(figures.queue, Work()),
             is_served=figures.queue in served,
             has_started=bool(recent.get(figures.queue, Work()).started),
-            url=pages.tasks_with(**{QueueFilter.parameter_name: figures.queue}),
+            url=pages.tasks_with(**{QueueFilter.parameter_name: figures.queue}) if pages else "",
         )
-        for figures in stats.queue_figures(using, also={*served, *hour})
+        for figures in stats.queue_figures(using, also={*served, *hour, *also})
     ]
 
 
