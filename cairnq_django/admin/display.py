@@ -69,8 +69,8 @@ def rough_duration(seconds: float) -> str:
 
 def moment(when: datetime, text: str | None = None) -> SafeString:
     """A time in the current time zone, or `text` in its place; hovering shows it in ISO format to the microsecond."""
-    local = _local(when)
-    return format_html('<time datetime="{0}" title="{0}">{1}</time>', local.isoformat(), text or _to_the_second(local))
+    here = local(when)
+    return format_html('<time datetime="{0}" title="{0}">{1}</time>', here.isoformat(), text or _to_the_second(here))
 
 
 def moment_and_distance(when: datetime) -> SafeString:
@@ -180,16 +180,17 @@ def noted(shown: SafeString, note: SafeString) -> SafeString:
     return format_html('{} <span class="cairnq-quiet">{}</span>', shown, note)
 
 
-def _local(when: datetime) -> datetime:
+def local(when: datetime) -> datetime:
+    """In the current time zone, as far as that has such a time."""
     try:
         return timezone.localtime(when)
     except OverflowError:
         return when  # the last hours of the year 9999
 
 
-def _to_the_second(local: datetime) -> str:
+def _to_the_second(when: datetime) -> str:
     # The formats of most languages stop at the minute, which is a long time for a task.
-    return f"{formats.date_format(local, 'DATE_FORMAT')}, {formats.time_format(local, 'H:i:s')}"
+    return f"{formats.date_format(when, 'DATE_FORMAT')}, {formats.time_format(when, 'H:i:s')}"
 
 
 def _text(value: Any) -> str:

@@ -82,9 +82,7 @@ class Pages:
     def tasks_with(self, **filters: str) -> str:
         return f"{self.tasks}?{urlencode(filters)}"
 
-    def worker(self, worker: WorkerProcess) -> str | None:
-        if self.workers is None:
-            return None
+    def worker(self, worker: WorkerProcess) -> str:
         name = f"admin:{worker._meta.app_label}_{worker._meta.model_name}_change"
         return reverse(name, args=[quote(worker.pk)], current_app=self.site)
 
@@ -176,6 +174,13 @@ class Queue:
         return display.badge("queued", _("idle"))
 
 
+def standing(using: str, also: Iterable[str]) -> list[Queue]:
+    """Each queue as it stands, those in `also` among them; their addresses are left empty."""
+    now = activity.read_clock(using)
+    hour = activity.by_queue(using, seconds=MINUTE, since=SPANS["hour"].steps_until(now)[0])
+    return _queues(using, now, hour, live_workers(using), None, also)
+
+
 def overview(using: str, span: Span, pages: Pages) -> dict[str, Any]:
     """What the page shows, in some fifteen short queries."""
     now = activity.read_clock(using)
@@ -198,7 +203,7 @@ def overview(using: str, span: Span, pages: Pages) -> dict[str, Any]:
         "statuses": _statuses(using, queues, pages),
         "queues": queues[:SHOWN_QUEUES],
         "other_queues": max(0, len(queues) - SHOWN_QUEUES),
-        "workers": [_worker(worker, pages) for worker in workers[:SHOWN_WORKERS]],
+        "workers": [_worker(worker, pages) for worker in workers[:SHOWN_WORKERS]] if pages.workers else [],
         "other_workers": max(0, len(workers) - SHOWN_WORKERS),
         "charts": _charts(span, now, done),
         "spans": [
@@ -206,8 +211,18 @@ def overview(using: str, span: Span, pages: Pages) -> dict[str, Any]:
         ],
         "span": span,
         "pages": pages,
+        "ways": [(url, name) for url, name in _ways(pages) if url],
         "now": now,
     }
+
+
+def _ways(pages: Pages) -> list[tuple[str | None, str]]:
+    return [
+        (pages.tasks, _("Tasks")),
+        (pages.failures, _("Failures")),
+        (pages.queues, _("Queues")),
+        (pages.workers, _("Workers")),
+    ]
 
 
 def number(value: int, *, capped: bool = False) -> str:
@@ -227,7 +242,12 @@ def share(part: int, whole: int) -> str:
 
 
 def _queues(
-    using: str, now: datetime, hour: Mapping[str, Work], workers: Iterable[WorkerProcess], pages: Pages
+    using: str,
+    now: datetime,
+    hour: Mapping[str, Work],
+    workers: Iterable[WorkerProcess],
+    pages: Pages | None,
+    also: Iterable[str] = (),
 ) -> list[Queue]:
     served = {queue for worker in workers for queue in _texts(worker.queues)}
     recent = activity.by_queue(
@@ -239,9 +259,9 @@ def _queues(
             hour.get(figures.queue, Work()),
             is_served=figures.queue in served,
             has_started=bool(recent.get(figures.queue, Work()).started),
-            url=pages.tasks_with(**{QueueFilter.parameter_name: figures.queue}),
+            url=pages.tasks_with(**{QueueFilter.parameter_name: figures.queue}) if pages else "",
         )
-        for figures in stats.queue_figures(using, also={*served, *hour})
+        for figures in stats.queue_figures(using, also={*served, *hour, *also})
     ]
 
 
@@ -359,7 +379,9 @@ def _about_late(queue: Queue) -> SafeString:
 def _about_pauses(queues: list[Queue], pages: Pages) -> list[Finding]:
     paused = [queue for queue in queues if queue.figures.pause is not None]
     findings = [
-        Finding("paused", "canceled", _about_pause(queue, queue.figures.pause), pages.queues, _("See the queues"))
+        Finding(
+            "paused", "canceled", _about_pause(queue, queue.figures.pause, pages), pages.queues, _("See the queues")
+        )
         for queue in paused[:SAID]
         if queue.figures.pause is not None
     ]
@@ -371,9 +393,9 @@ def _about_pauses(queues: list[Queue], pages: Pages) -> list[Finding]:
     return findings
 
 
-def _about_pause(queue: Queue, pause: PausedQueue) -> SafeString:
+def _about_pause(queue: Queue, pause: PausedQueue, pages: Pages) -> SafeString:
     text = _("The queue {queue} is paused since {since}.")
-    if pause.paused_by:
+    if pause.paused_by and pages.queues is not None:
         text = _("The queue {queue} is paused since {since}, by {who}.")
     said = [format_html(text, queue=_name(queue.name), since=_time(pause.paused_at), who=_name(pause.paused_by))]
     if pause.until is not None:
@@ -422,10 +444,13 @@ def _failing_since(using: str, now: datetime, first: datetime) -> datetime | Non
 
 
 def _time(when: datetime) -> SafeString:
-    local = timezone.localtime(when)
-    today = timezone.localtime().date() == local.date()
+    """Today's by the clock, with the day of the week within six days, else with the date."""
+    local = display.local(when)
+    days = abs((local.date() - timezone.localtime().date()).days)
     clock = formats.time_format(local, "H:i")
-    return display.moment(when, clock if today else f"{formats.date_format(local, 'D')} {clock}")
+    if not days:
+        return display.moment(when, clock)
+    return display.moment(when, f"{formats.date_format(local, 'D' if days <= 6 else 'DATE_FORMAT')} {clock}")
 
 
 def _plain(text: str) -> SafeString:

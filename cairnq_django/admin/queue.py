@@ -33,9 +33,10 @@ from ..queues import declared_queues, request_pause, request_resume
 from ..serialization import clean_text
 from ..statuses import TaskStatus
 from ..store.engine import task_database
-from ..store.stats import QueueFigures, queue_figures
+from ..store.stats import QueueFigures
 from . import display
 from .changelist import QueueFilter, StatusFilter
+from .overview import Queue, standing
 
 _TEMPLATES = "admin/cairnq_django/pausedqueue"
 
@@ -46,6 +47,7 @@ class Row:
 
     name: str
     figures: QueueFigures
+    state: SafeString
     waiting: str
     due: str
     running: str
@@ -64,7 +66,8 @@ class PauseForm(forms.Form):
         label=gettext_lazy("Until"),
         required=False,
         widget=forms.DateTimeInput(
-            attrs={"type": "datetime-local", "aria-describedby": "cairnq-pause-help"}, format="%Y-%m-%dT%H:%M"
+            attrs={"type": "datetime-local", "aria-describedby": "cairnq-pause-errors cairnq-pause-help"},
+            format="%Y-%m-%dT%H:%M",
         ),
     )
 
@@ -107,12 +110,12 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        figures = queue_figures(task_database(), declared_queues())
-        paused = sum(each.pause is not None for each in figures)
+        queues = standing(task_database(), declared_queues())
+        paused = sum(each.figures.pause is not None for each in queues)
         said = ngettext("%(count)s queue is paused.", "%(count)s queues are paused.", paused)
         context = {
             "title": capfirst(str(self.opts.verbose_name_plural)),
-            "rows": [self._row(request, each) for each in figures],
+            "rows": [self._row(request, each) for each in queues],
             "paused": paused,
             "summary": said % {"count": number_format(paused)} if paused else _("No queue is paused."),
             **(extra_context or {}),
@@ -195,7 +198,8 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         common = {**self.admin_site.each_context(request), "opts": self.opts, "media": self.media}
         return TemplateResponse(request, f"{_TEMPLATES}/{template}", {**common, **context})
 
-    def _row(self, request: HttpRequest, figures: QueueFigures) -> Row:
+    def _row(self, request: HttpRequest, queue: Queue) -> Row:
+        figures = queue.figures
         name = figures.queue
         pause = figures.pause
         over = _("over %(count)s") if figures.is_deeper else "%(count)s"
@@ -208,6 +212,7 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return Row(
             name=clean_text(name),
             figures=figures,
+            state=queue.state,
             waiting=over % {"count": number_format(figures.depth)},
             due=at_least % {"count": number_format(figures.due)},
             running=running % {"count": number_format(figures.running)},
@@ -269,4 +274,4 @@ def _facts(pause: PausedQueue) -> list[SafeString | str]:
 
 
 def _time(when: datetime) -> str:
-    return str(timezone.localtime(when).strftime("%Y-%m-%d %H:%M:%S %Z"))
+    return str(display.local(when).strftime("%Y-%m-%d %H:%M:%S %Z"))

@@ -50,6 +50,7 @@ class WorkerAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     ordering = ("host", "started_at", "id")
     sortable_by = ("worker", "started", "seen")
     search_fields = ("id", "host")
+    search_help_text = gettext_lazy("Looks in the workers' hosts and ids.")
     actions = None
 
     class Media:
@@ -173,11 +174,11 @@ class WorkerAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description=gettext_lazy("queues"))
     def all_queues(self, worker: Any) -> SafeString:
-        return _listing(worker.queues_head)
+        return _listing(worker.queues_head, _("Queues"))
 
     @admin.display(description=gettext_lazy("handlers"))
     def all_handlers(self, worker: Any) -> SafeString:
-        return _listing(worker.names_head)
+        return _listing(worker.names_head, _("Handlers"))
 
     @admin.display(description=gettext_lazy("running tasks"))
     def tasks(self, worker: WorkerProcess) -> SafeString:
@@ -241,8 +242,8 @@ def _shortened(listed: Texts) -> str:
     return shown
 
 
-def _listing(head: str) -> SafeString:
-    return render_to_string(f"{_TEMPLATES}/listing.html", {"listing": _texts(head, READ_ON_PAGE)})
+def _listing(head: str, label: str) -> SafeString:
+    return render_to_string(f"{_TEMPLATES}/listing.html", {"listing": _texts(head, READ_ON_PAGE), "label": label})
 
 
 def _short(text: str) -> str:

@@ -72,4 +72,8 @@ def _user() -> str:
 def _end(paused: PausedQueue) -> str:
     if paused.until is None:
         return "until it is resumed"
-    return f"until {timezone.localtime(paused.until).isoformat(sep=' ', timespec='seconds')}"
+    try:
+        until = timezone.localtime(paused.until)
+    except OverflowError:
+        until = paused.until  # the last hours of the year 9999
+    return f"until {until.isoformat(sep=' ', timespec='seconds')}"

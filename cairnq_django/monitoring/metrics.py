@@ -35,13 +35,20 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if not is_installed:
         return _text(_MISSING, 501)
     registry = CollectorRegistry()
-    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    encode, content_type = _encoder(request.headers.get("Accept", ""))
     try:
         registry.register(Figures(task_database()))
         return HttpResponse(encode(registry), content_type=content_type)
     except (DatabaseError, InterfaceError) as error:
         logger.warning("The queue's figures could not be read: %s", error)
         return _text(_AWAY, 503)
+
+
+def _encoder(accept: str) -> tuple[Any, str]:
+    try:
+        return choose_encoder(accept)
+    except (TypeError, ValueError):
+        return choose_encoder("")  # it stumbles over versions that are no numbers
 
 
 class Figures:
@@ -58,7 +65,8 @@ class Figures:
 def _of_queues(queues: list[QueueFigures]) -> Iterator[Any]:
     tasks = GaugeMetricFamily(
         "cairnq_tasks",
-        f"Live tasks by queue and status; queued ones, delayed ones included, are counted up to {COUNTED:,} a queue.",
+        f"Live tasks by queue and status; queued ones, delayed ones included, are counted up to {COUNTED:,} a queue, "
+        f"running ones up to {COUNTED:,} over all queues.",
         labels=["queue", "status"],
     )
     due = GaugeMetricFamily("cairnq_due_tasks", "Those of the queued tasks counted that are due.", labels=["queue"])

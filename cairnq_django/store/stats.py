@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 
 from django.db import connections
-from django.db.models import Count, Max, Min, Q
+from django.db.models import Count, Min, Q
 
 from ..clock import Now
 from ..models import PausedQueue, Task
-from ..querysets import TaskQuerySet
 from ..statuses import TERMINAL, TaskStatus
-from .engine import is_postgresql
+from .activity import read_clock
+from .engine import in_batches, is_postgresql
 
 COUNTED: Final = 10_000  # tasks, of each queue; running ones, of all together
 COUNTED_IN_ALL: Final = 50_000  # tasks that wait, if that leaves `COUNTED_AT_LEAST` to each queue
 COUNTED_AT_LEAST: Final = 1_000
 QUEUES: Final = 1_000  # that have tasks waiting
 LEVELS: Final = 500  # of a queue, names with their priorities, in which the one that waits longest is looked for
+LEVELS_IN_ALL: Final = 20_000  # of all queues, in equal parts
+LOOKS: Final = 100  # in one statement
 
 
 @dataclass(frozen=True)
@@ -71,14 +75,10 @@ def queue_figures(using: str, also: Iterable[str] = ()) -> list[QueueFigures]:
     """Each queue with live tasks, each that is paused and those in `also`, in the order of their names.
 
     Bounded: finds the queues by skipping through the claim index, one look for each, no more than `QUEUES`, and counts
-    up to `COUNTED` in each, less if they are many. The longest wait is that of the first `LEVELS` names with their
-    priorities.
+    up to `COUNTED` in each, less if they are many. The longest wait is that of `LEVELS` names with their
+    priorities, less if the queues are many: where there are more, it may be longer.
     """
-    if is_postgresql(using):
-        waiting = _waiting_on_postgresql(using)
-    else:
-        queued = Task.objects.using(using).queued()
-        waiting = _waiting(queued, list(islice(_each(queued, "queue"), QUEUES)))
+    waiting = _waiting_on_postgresql(using) if is_postgresql(using) else _waiting(using)
     # Ordered by what the index holds, so that no database takes a table of many for the shorter way.
     running = Task.objects.using(using).filter(lease_until__isnull=False).order_by("lease_until")
     running_in = list(running.values_list("queue", flat=True)[: COUNTED + 1])
@@ -120,39 +120,107 @@ def _counted_in_each(queues: Sequence[str]) -> int:
     return max(COUNTED_AT_LEAST, min(COUNTED, COUNTED_IN_ALL // max(len(queues), 1)))
 
 
-def _waiting(queued: TaskQuerySet, queues: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What waits in each queue, in one step for each name and two for each of its priorities."""
+def _levels_of_each(queues: Sequence[str]) -> int:
+    return max(1, min(LEVELS, LEVELS_IN_ALL // max(len(queues), 1)))
+
+
+def _waiting(using: str) -> dict[str, dict[str, Any]]:
+    """What waits in each queue: a short look to find each, then many looks in each statement."""
+    queues = list(islice(_queues(using), QUEUES))
     most = _counted_in_each(queues)
-    waiting: dict[str, dict[str, Any]] = {}
-    for queue in queues:
-        in_queue = queued.filter(queue=queue)
-        counted = in_queue.values("pk", "run_at")[: most + 1].aggregate(
-            depth=Count("pk"), due=Count("pk", filter=Q(run_at__lte=Now()))
+    now = read_clock(using)
+    until = connections[using].ops.adapt_datetimefield_value(now)
+    counts = _looks(using, _COUNT, [(until, queue, most + 1) for queue in queues])
+    oldest: dict[str, datetime] = {}
+    levels = _levels(using, queues, _levels_of_each(queues))
+    for (queue, *_level), (run_at,) in zip(levels, _looks(using, _FIRST, levels), strict=True):
+        when = _as_time(using, run_at)
+        if when is not None and when <= oldest.get(queue, now):
+            oldest[queue] = when
+    return {
+        queue: _as_counted(
+            depth,
+            int(due or 0),
+            most=most,
+            oldest_wait=(now - oldest[queue]).total_seconds() if queue in oldest else None,
         )
-        firsts = [
-            level.order_by("run_at").values_list("run_at", Now()).first() for level in islice(_levels(in_queue), LEVELS)
-        ]
-        waits = [(now - run_at).total_seconds() for run_at, now in filter(None, firsts) if run_at <= now]
-        waiting[queue] = _as_counted(**counted, most=most, oldest_wait=max(waits, default=None))
-    return waiting
+        for queue, (depth, due) in zip(queues, counts, strict=True)
+    }
 
 
-def _levels(queued: TaskQuerySet) -> Iterator[TaskQuerySet]:
-    """Those of each name and priority."""
-    for name in _each(queued, "name"):
-        of_name = queued.filter(name=name)
-        priority = of_name.aggregate(highest=Max("priority"))["highest"]
-        while priority is not None:
-            yield of_name.filter(priority=priority)
-            priority = of_name.filter(priority__lt=priority).aggregate(highest=Max("priority"))["highest"]
+# Each is answered by one seek in the claim index. MySQL and MariaDB seek for constants alone: where a row of another
+# table, as of a recursive one, says what to look for, they read all of the index that comes before it.
+_NEXT_QUEUE = "SELECT MIN(queue) FROM {table} WHERE status = 'queued' AND queue > %s"
+_NEXT_NAME = "MIN(name) FROM {table} WHERE status = 'queued' AND queue = %s AND name > %s"
+_HIGHEST = "MAX(priority) FROM {table} WHERE status = 'queued' AND queue = %s AND name = %s"
+_NEXT_PRIORITY = f"{_HIGHEST} AND priority < %s"
+_FIRST = "MIN(run_at) FROM {table} WHERE status = 'queued' AND queue = %s AND name = %s AND priority = %s"
+
+_COUNT = """
+COUNT(*), SUM(run_at <= %s) FROM (
+    SELECT run_at FROM {table} WHERE status = 'queued' AND queue = %s LIMIT %s
+) AS counted
+"""
 
 
-def _each(queued: TaskQuerySet, column: str) -> Iterator[str]:
-    """Each value of a column that the index begins with, as far as it is not given."""
-    value = queued.aggregate(first=Min(column))["first"]
-    while value is not None:
-        yield value
-        value = queued.filter(**{f"{column}__gt": value}).aggregate(first=Min(column))["first"]
+def _queues(using: str) -> Iterator[str]:
+    connection = connections[using]
+    look = _NEXT_QUEUE.format(table=connection.ops.quote_name(Task._meta.db_table))
+    queue: str | None = ""
+    with connection.cursor() as cursor:
+        while queue is not None:
+            cursor.execute(look, [queue])
+            (queue,) = cursor.fetchone()
+            if queue is not None:
+                yield queue
+
+
+def _levels(using: str, queues: Sequence[str], most: int) -> list[tuple[str, str, int]]:
+    """Up to so many of each queue: a name and one of its priorities, the highest of each name first."""
+    names: list[tuple[str, str]] = []
+    found = [(queue, "") for queue in queues]
+    for _ in range(most):
+        nexts = _looks(using, _NEXT_NAME, found)
+        found = [(queue, name) for (queue, _), (name,) in zip(found, nexts, strict=True) if name is not None]
+        if not found:
+            break
+        names += found
+    levels: list[tuple[str, str, int]] = []
+    room = dict.fromkeys(queues, most)
+    look, asked = _HIGHEST, list[tuple[Any, ...]](names)
+    while asked:
+        reached = []
+        for (queue, name, *_), (priority,) in zip(asked, _looks(using, look, asked), strict=True):
+            if priority is not None and room[queue]:
+                room[queue] -= 1
+                reached.append((queue, name, priority))
+        levels += reached
+        look, asked = _NEXT_PRIORITY, [level for level in reached if room[level[0]]]
+    return levels
+
+
+def _looks(using: str, look: str, asked: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """What a look finds for each that is asked, in that order."""
+    connection = connections[using]
+    select = look.format(table=connection.ops.quote_name(Task._meta.db_table))
+    found: list[tuple[Any, ...]] = []
+    with connection.cursor() as cursor:
+        for batch in in_batches(asked, LOOKS):
+            # Nothing says in which order the parts of a union come.
+            cursor.execute(
+                " UNION ALL ".join(f"SELECT {place}, {select}" for place in range(len(batch))),
+                [value for values in batch for value in values],
+            )
+            found += [tuple(values) for _, *values in sorted(cursor.fetchall(), key=itemgetter(0))]
+    return found
+
+
+def _as_time(using: str, value: Any) -> datetime | None:
+    """What a statement that was written by hand found in a column of times."""
+    column: Any = Task._meta.get_field("run_at")
+    compiler = Task.objects.using(using).query.get_compiler(using)
+    ((when,),) = compiler.apply_converters([(value,)], compiler.get_converters([column.cached_col]))
+    return when  # type: ignore[no-any-return]
 
 
 _QUEUES = """
@@ -215,7 +283,7 @@ def _waiting_on_postgresql(using: str) -> dict[str, dict[str, Any]]:
         cursor.execute(_QUEUES.format(table=table), [QUEUES])
         queues = [queue for (queue,) in cursor.fetchall()]
         most = _counted_in_each(queues)
-        cursor.execute(_WAITING.format(table=table), [queues, most + 1, LEVELS])
+        cursor.execute(_WAITING.format(table=table), [queues, most + 1, _levels_of_each(queues)])
         return {
             queue: _as_counted(depth, due, most=most, oldest_wait=None if waited is None else float(waited))
             for queue, depth, due, waited in cursor.fetchall()

@@ -19,9 +19,13 @@ def cairnq_overview(context: RequestContext) -> dict[str, Any]:
     # Django loads tags also where there is no admin, which what follows needs.
     from ..admin.overview import SPAN_VAR, SPANS, Pages, overview
 
-    # The site lists what it shows to this user, with their permissions.
-    models = [model for app in context["app_list"] for model in app["models"]]
-    urls = {model["model"]: model["admin_url"] for model in models if model["admin_url"] and model["perms"].get("view")}
+    # The site lists what it shows to this user, with their permissions; a project may add what is no model.
+    models = [model for app in context["app_list"] for model in app.get("models", ())]
+    urls = {
+        model["model"]: model["admin_url"]
+        for model in models
+        if model.get("model") and model.get("admin_url") and model.get("perms", {}).get("view")
+    }
     if Task not in urls:
         return {"shown": False}
     request = context.request

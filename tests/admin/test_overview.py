@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from html import unescape
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.contrib import admin
 from django.db import DEFAULT_DB_ALIAS as DB
 from django.db import connection
 from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import translation
-from django.utils.timezone import localtime
+from django.utils.formats import date_format
+from django.utils.timezone import localtime, override
 
 from cairnq_django.admin import overview
 from cairnq_django.clock import after
@@ -65,6 +67,12 @@ def failures_in_the_hour(ago: int) -> datetime:
     begins_at = begin_of_span(read_clock(DB), HOUR) - timedelta(hours=ago)
     Activity.objects.create(queue="mail", seconds=HOUR, begins_at=begins_at, failed=1)
     return begins_at
+
+
+@pytest.fixture
+def operator(log_in: Callable[..., Visitor]) -> Visitor:
+    """Someone who may view all that there is."""
+    return log_in("view_task", "view_pausedqueue", "view_workerprocess")
 
 
 @pytest.fixture
@@ -145,6 +153,23 @@ def test_a_paused_queue_says_who_paused_it_and_is_not_behind(operator: Visitor, 
 
     assert said.startswith("Work flows, except where it is paused The queue mail is paused since")
     assert re.search(r"by ada\. That ends at [\w ]*\d\d:\d\d\. 1 task waits in it\.", said)
+
+
+@pytest.mark.parametrize("days", [0, 1, 6, 7, 30])
+def test_times_are_told_so_that_no_two_are_the_same(operator: Visitor, worker: Any, days: int) -> None:
+    PausedQueue.objects.create(queue="mail", until=localtime() + timedelta(days=days, seconds=60 if days == 0 else 0))
+    until = localtime(PausedQueue.objects.get().until)
+    day = "" if days == 0 else date_format(until, "D" if days <= 6 else "DATE_FORMAT") + " "
+
+    assert f"That ends at {day}{until:%H:%M}." in verdict(open_overview(operator))
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_a_pause_until_the_end_of_time_is_told(operator: Visitor, zone: str) -> None:
+    PausedQueue.objects.create(queue="mail", until=datetime(9999, 12, 31, 23, tzinfo=timezone.utc))
+
+    with override(zone):
+        assert "That ends at" in verdict(open_overview(operator))
 
 
 def test_failures_are_told_with_their_share_and_since_when(operator: Visitor, worker: Any) -> None:
@@ -276,13 +301,31 @@ def test_a_site_that_shows_tasks_alone_links_nothing_else(log_in: Callable[..., 
     assert "workerprocess/" not in answer.html
 
 
-def test_who_may_only_view_sees_everything(log_in: Callable[..., Visitor], worker: Any) -> None:
+def ways(answer: Answer) -> list[str]:
+    (nav,) = re.findall('<nav class="cairnq-ways".*?</nav>', answer.html, re.DOTALL)
+    return re.findall(r'href="[^"]*/(\w+)/"', nav)
+
+
+def test_who_may_only_view_sees_everything(operator: Visitor, worker: Any) -> None:
     work_was_done(started=1, succeeded=1)
 
-    answer = open_overview(log_in("view_task"))
+    answer = open_overview(operator)
 
     assert "All is well" in verdict(answer)
     assert len(re.findall("<figure", answer.html)) == 3
+    assert ways(answer) == ["task", "taskattempt", "pausedqueue", "workerprocess"]
+
+
+def test_workers_and_who_paused_are_told_to_those_who_may_view_them(log_in: Callable[..., Visitor]) -> None:
+    WorkerProcessFactory(host="a-secret-host")
+    PausedQueue.objects.create(queue="mail", paused_by="ada-lovelace")
+
+    answer = open_overview(log_in("view_task"))
+
+    assert "The queue mail is paused since" in verdict(answer)
+    assert "ada-lovelace" not in answer.html
+    assert "a-secret-host" not in answer.html
+    assert ways(answer) == ["task", "taskattempt"]
 
 
 @pytest.mark.urls("tests.admin.urls")
@@ -297,6 +340,19 @@ def test_another_admin_site_has_its_own_addresses(log_in: Callable[..., Visitor]
     assert "/back-office/cairnq_django/task/?queue=mail" in answer.html
     assert "/back-office/cairnq_django/workerprocess/host-1/change/" in answer.html.replace("_2D", "-")
     assert "/admin/" not in answer.html.replace("/static/admin/", "").replace("static/admin/", "")
+
+
+def test_a_site_may_list_what_is_no_model(operator: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = admin.site.get_app_list
+
+    def with_more(*args: Any) -> Any:
+        apps = listed(*args)
+        more = [{"name": "Manual", "object_name": "manual", "admin_url": "/manual/"}, {"name": "Nothing", "perms": {}}]
+        return [*({**app, "models": [*app["models"], *more]} for app in apps), {"name": "Empty"}]
+
+    monkeypatch.setattr(admin.site, "get_app_list", with_more)
+
+    assert 'id="cairnq-overview"' in open_overview(operator).html
 
 
 def test_the_page_has_no_inline_scripts_or_styles(operator: Visitor, worker: Any) -> None:

@@ -144,6 +144,8 @@ def test_the_life_of_a_task_is_told_from_its_beginning_to_its_end(operator: Visi
     ]
     assert re.findall(r"failure \d", page) == ["failure 1", "failure 2"]
     assert code_blocks(page).count(TRACEBACK) == 2
+    regions = re.findall('role="region" aria-label="([^"]*)"', page)
+    assert len(regions) == len(set(regions)), regions
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime, timezone
 from html import escape
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -13,13 +15,14 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.safestring import mark_safe
+from django.utils.timezone import override
 
 from cairnq_django import PausedQueue, pause_queue, paused_queues, resume_queue
 from cairnq_django.clock import after
 from cairnq_django.limits import QUEUE_LENGTH
 from cairnq_django.registry import default_registry
 from tests.admin.pages import Answer, Visitor
-from tests.factories import TaskFactory
+from tests.factories import TaskFactory, WorkerProcessFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,6 +99,15 @@ def test_every_queue_that_is_known_is_shown_with_its_figures(keeper: Visitor, se
     assert "(in 59 min" in until
 
 
+def test_a_queue_s_state_is_told_in_the_words_of_the_overview(keeper: Visitor) -> None:
+    WorkerProcessFactory(queues=["default", "mail"])
+    TaskFactory(queue="mail", running=True)
+    TaskFactory(queue="reports", run_at=after(-600))
+    shown = rows(open_page(keeper))
+    states = {name: re.sub("<.*?>", "", shown[name].state) for name in ("default", "mail", "reports")}
+    assert states == {"default": "idle", "mail": "flowing", "reports": "no worker"}
+
+
 def test_a_queue_leads_to_its_tasks(keeper: Visitor) -> None:
     TaskFactory(queue="a&b")
     TaskFactory(queue="mail")
@@ -126,6 +138,17 @@ def test_a_pause_may_have_an_end(keeper: Visitor) -> None:
     assert paused.until.year == 2999
 
 
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_a_pause_may_last_to_the_end_of_time(keeper: Visitor, zone: str) -> None:
+    PausedQueue.objects.create(queue="mail", until=datetime(9999, 12, 31, 23, tzinfo=timezone.utc))
+    with override(zone):
+        assert open_page(keeper).status == 200
+        ((level, said),) = pause(keeper, "mail").messages
+        assert (level, "until 9999-12-31" in said) == ("warning", True)
+        assert pause(keeper, "other", "9999-12-31T23:59").status == 200
+        assert open_page(keeper).status == 200
+
+
 @pytest.mark.parametrize(
     ("until", "told"), [("2020-01-01T12:30", "That time has passed"), ("soon", "Enter a valid date/time.")]
 )
@@ -134,6 +157,11 @@ def test_an_end_that_cannot_be_is_refused_and_what_was_typed_is_kept(keeper: Vis
     assert answer.status == 200
     assert told in answer.html
     assert until in answer.html
+    (described,) = re.findall('id="id_until"[^>]*aria-describedby="([^"]*)"', answer.html) or re.findall(
+        'aria-describedby="([^"]*)"[^>]*id="id_until"', answer.html
+    )
+    (errors,) = re.findall(rf'<div id="{described.split()[0]}">(.*?)</div>', answer.html, re.DOTALL)
+    assert told in errors
     assert paused_queues() == []
     assert history() == []
 

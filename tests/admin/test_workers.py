@@ -120,7 +120,9 @@ def test_they_come_by_host_and_can_be_looked_for(viewer: Visitor) -> None:
         WorkerProcessFactory(id=f"{host}-1", host=host)
     hosts = [cell.split()[0] for cell in cells(open_list(viewer), "worker")]
     assert hosts == ["db-1", "web-1", "web-2"]
-    assert len(cells(open_list(viewer, q="web-2"), "worker")) == 1
+    found = open_list(viewer, q="web-2")
+    assert len(cells(found, "worker")) == 1
+    assert "Looks in the workers&#x27; hosts and ids." in found.html
 
 
 def test_where_none_runs_the_page_says_how_to_start_one(viewer: Visitor) -> None:
@@ -151,6 +153,10 @@ def test_a_page_tells_everything_and_links_the_running_tasks(viewer: Visitor) ->
     for text in (WORKER, "1 abandoned call", "Queues: default mail", "Handlers: send work", f"mine {running.pk}"):
         assert text in told
     assert f'href="{viewer.page_url(running)}"' in page.html
+    assert re.findall('<ul class="cairnq-listing" tabindex="0" aria-label="([^"]*)"', page.html) == [
+        "Queues",
+        "Handlers",
+    ]
     assert str(old.pk) not in page.html
     assert "not mine" not in page.html
     link = re.search(r'href="([^"]*)">All running tasks', page.html)

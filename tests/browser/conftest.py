@@ -40,8 +40,18 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
+def complaints() -> list[str]:
+    """What browsers reported as errors. A test takes out what it expects."""
+    return []
+
+
+@pytest.fixture
 def visit(
-    chromium: Browser, live_server: LiveServer, transactional_db: None, django_user_model: type[User]
+    chromium: Browser,
+    live_server: LiveServer,
+    transactional_db: None,
+    django_user_model: type[User],
+    complaints: list[str],
 ) -> Iterator[Visit]:
     """Log in with these permissions, or with all there are, and return an empty page, of which nothing may be wrong.
 
@@ -49,7 +59,6 @@ def visit(
     Content-Security-Policy refuses.
     """
     contexts: list[BrowserContext] = []
-    complaints: list[str] = []
 
     def note(message: ConsoleMessage) -> None:
         url = message.location["url"]

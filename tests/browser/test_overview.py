@@ -119,6 +119,43 @@ def test_it_stops_with_a_word_when_the_visitor_is_logged_out(visit: Visit) -> No
     expect(tile(page, "succeeded")).to_have_text("0")
 
 
+def test_it_goes_on_when_the_server_was_away(visit: Visit, complaints: list[str]) -> None:
+    page = opened(visit)
+    status = page.locator("#cairnq-refresh [role=status]")
+    page.route("**/cairnq_django/", lambda route: route.fulfill(status=502, body="Bad gateway"))
+    page.clock.fast_forward(EVERY)
+    expect(status).to_have_text("The server does not answer; trying again.")
+
+    assert "502" in complaints.pop()
+    page.unroute("**/cairnq_django/")
+    TaskFactory(succeeded=True)
+    page.clock.fast_forward(EVERY)
+    expect(tile(page, "succeeded")).to_have_text("1")
+    expect(status).to_have_text("This page refreshes itself.")
+
+
+def test_other_pages_are_a_thumb_s_reach_away(visit: Visit) -> None:
+    page = visit(viewport=PHONE)
+    page.goto(url())
+    ways = page.get_by_role("navigation", name="Pages of the task queue").get_by_role("link")
+    expect(ways).to_have_text(["Tasks", "Failures", "Queues", "Workers"])
+    assert all(way.bounding_box()["height"] >= 44 for way in ways.all())
+
+
+def test_no_line_of_a_worker_s_facts_ends_or_begins_with_a_dot(visit: Visit) -> None:
+    WorkerProcessFactory(queues=[f"queue-{n}" * 3 for n in range(6)])
+    page = visit(viewport=PHONE)
+    page.goto(url())
+    begins = page.locator(".cairnq-workers .cairnq-notes").evaluate(
+        "all => [...all.children].map((each) => each.getBoundingClientRect().x - all.getBoundingClientRect().x)"
+    )
+    # What begins a line has its dot beyond the edge, where nothing is shown.
+    assert min(begins) < 0
+    dot = page.locator(".cairnq-workers .cairnq-notes > span").last
+    assert dot.evaluate("each => getComputedStyle(each, '::after').content") == "none"
+    assert page.locator(".cairnq-workers .cairnq-notes").evaluate("all => getComputedStyle(all).overflow") == "hidden"
+
+
 def test_it_is_left_by_a_link_to_what_it_counts(visit: Visit) -> None:
     TaskFactory(failed=True)
     page = opened(visit)

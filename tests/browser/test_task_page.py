@@ -104,6 +104,27 @@ def test_a_running_task_is_followed_until_it_ends(visit: Visit) -> None:
     expect(page.locator("#cairnq-live")).to_have_count(0)
 
 
+def test_a_task_that_is_purged_is_not_waited_for(visit: Visit, complaints: list[str]) -> None:
+    task = TaskFactory(running=True)
+    page = visit()
+    page.clock.install()
+    page.goto(page_url(task))
+    task.delete()
+    page.clock.fast_forward(EVERY)
+    expect(page.get_by_text("Perhaps it was deleted?")).to_be_visible()
+    assert "404" in complaints.pop()
+
+
+def test_who_is_logged_out_meanwhile_is_asked_to_log_in(visit: Visit) -> None:
+    task = TaskFactory(running=True)
+    page = visit()
+    page.clock.install()
+    page.goto(page_url(task))
+    page.context.clear_cookies()
+    page.clock.fast_forward(EVERY)
+    expect(page.get_by_label("Password")).to_be_visible()
+
+
 def test_following_can_be_stopped_and_taken_up_again(visit: Visit) -> None:
     task = TaskFactory(running=True, progress=0.25)
     page = visit()

@@ -72,3 +72,9 @@ def test_what_cannot_work_is_refused_with_a_word_on_it(arguments: list[str], mes
 def test_resuming_what_cannot_be_a_queue_is_refused() -> None:
     with pytest.raises(CommandError, match="queue must not be empty"):
         run("cairnq_resume", "")
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_a_pause_may_last_to_the_end_of_time(settings: Any, zone: str) -> None:
+    settings.TIME_ZONE = zone
+    assert "Paused 'mail' until 9999-12-31" in run("cairnq_pause", "mail", "--until", "9999-12-31T23:00Z")

@@ -75,6 +75,12 @@ def test_a_queue_may_have_any_name(machine: Client, accept: str) -> None:
     assert figures(machine, Accept=accept)["cairnq_tasks", HOSTILE, "queued"] == 1
 
 
+@pytest.mark.parametrize("accept", ["text/plain;version=abc", "application/openmetrics-text;version=x", ";;,=", "*/*"])
+def test_whatever_a_client_accepts_there_is_an_answer(machine: Client, accept: str) -> None:
+    TaskFactory(queue="mail")
+    assert figures(machine, Accept=accept)["cairnq_tasks", "mail", "queued"] == 1
+
+
 def test_no_statement_counts_what_has_ended(machine: Client) -> None:
     for _ in range(20):
         TaskFactory(succeeded=True)

@@ -150,3 +150,31 @@ def test_looking_for_the_longest_wait_and_for_queues_ends_somewhere(monkeypatch:
     assert (figures()["mail"].oldest_wait or 60) < 60
     monkeypatch.setattr(stats_module, "QUEUES", 2)
     assert set(figures()) == {"mail", "z0"}
+
+
+def test_figures_take_one_short_look_for_each_queue_and_few_others() -> None:
+    queues = [f"queue {n}" for n in range(6)]
+    for queue in queues:
+        for name in "abc":
+            for priority in (1, 2):
+                TaskFactory(queue=queue, name=name, priority=priority, run_at=after(-60 if priority == 1 else -10))
+    assert len(statements(lambda: queue_figures(DB))) <= len(queues) + 15
+    assert all((each.oldest_wait or 0) >= 60 for each in queue_figures(DB))
+
+
+def test_looking_for_the_longest_wait_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats_module, "LEVELS_IN_ALL", 4)
+    for queue in ("default", "mail"):
+        for priority, waited in ((3, 10), (2, 60), (1, 600)):
+            TaskFactory(queue=queue, priority=priority, run_at=after(-waited))
+    assert all(60 <= (each.oldest_wait or 0) < 600 for each in queue_figures(DB))
+
+
+def test_looks_are_sent_in_parts_and_told_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats_module, "LOOKS", 2)
+    for n, queue in enumerate("abcde"):
+        for _ in range(n + 1):
+            TaskFactory(queue=queue, run_at=after(-100 * (n + 1)))
+    for n, each in enumerate(queue_figures(DB)):
+        assert (each.depth, each.due) == (n + 1, n + 1)
+        assert 100 * (n + 1) <= (each.oldest_wait or 0) < 100 * (n + 2)

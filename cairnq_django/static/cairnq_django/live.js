@@ -71,6 +71,10 @@
         }
         try {
             const answer = await fetch(box().dataset.url, { headers: { Accept: "application/json" } });
+            if (answer.redirected || [403, 404].includes(answer.status)) {
+                window.location.reload(); // to the login, or to what is said of it
+                return;
+            }
             if (!answer.ok) {
                 throw new Error(answer.statusText);
             }

@@ -30,11 +30,12 @@
         }
     };
 
-    const describe = (failed) => {
+    const describe = (lost) => {
         const { dataset } = box();
         box().querySelector("button").textContent = following ? dataset.stop : dataset.follow;
         const status = box().querySelector("[role=status]");
-        const text = following ? dataset.following : failed ? dataset.failed : dataset.stopped;
+        const failed = following ? dataset.unanswered : dataset.failed;
+        const text = lost ? failed : following ? dataset.following : dataset.stopped;
         if (status.textContent !== text) {
             status.textContent = text;
         }
@@ -107,16 +108,19 @@
         asking = true;
         try {
             const answer = await fetch(window.location.href, { headers: { Accept: "text/html" } });
-            const fresh = answer.ok ? figures(new DOMParser().parseFromString(await answer.text(), "text/html")) : null;
-            if (!fresh) {
+            if (answer.status >= 500) {
                 throw new Error(answer.statusText);
             }
-            if (following && !isReading()) {
-                become(figures(document), fresh);
+            const fresh = figures(new DOMParser().parseFromString(await answer.text(), "text/html"));
+            if (following) {
+                following = fresh !== null;
+                describe(!following);
+                if (following && !isReading()) {
+                    become(figures(document), fresh);
+                }
             }
         } catch {
             if (following) {
-                following = false;
                 describe(true);
             }
         }
