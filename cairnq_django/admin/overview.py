@@ -182,7 +182,7 @@ def standing(using: str, also: Iterable[str]) -> list[Queue]:
 
 
 def overview(using: str, span: Span, pages: Pages) -> dict[str, Any]:
-    """What the page shows, in some fifteen short queries."""
+    """What the page shows, in some fifteen short queries; off PostgreSQL also one for each queue, and a few more."""
     now = activity.read_clock(using)
     the_hour = SPANS["hour"]
     since = the_hour.steps_until(now)[0]
