@@ -39,18 +39,15 @@ class Inbox:
         self.stopped = True
         self._messages.put(None)
 
-    def wait(self, timeout: float, linger: float = 0.0, *, next_wake_up: float = 0.0) -> list[Call]:
+    def wait(self, timeout: float, linger: float = 0.0) -> list[Call]:
         """Sleep until there is a message, or for `timeout` seconds, and return the calls that have ended.
 
-        After the first message it sleeps for `linger` seconds more and, if it was woken, until the moment
-        `next_wake_up` on the monotonic clock; unless it is told to stop.
+        After the first message it sleeps for `linger` seconds more, unless it is told to stop.
         """
         ended = []
         try:
             message = self._messages.get(timeout=max(0.0, timeout))
-            if self.woken:
-                linger = max(linger, next_wake_up - time.monotonic())
-            if linger > 0 and not self.stopped:
+            if linger and not self.stopped:
                 time.sleep(linger)
             while True:
                 if message is not None:

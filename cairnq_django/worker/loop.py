@@ -51,7 +51,6 @@ logger = logging.getLogger(__name__)
 RETRY_PAUSE = 0.25  # seconds before the next try at what the database failed
 MAX_RECOVERY_INTERVAL = 5.0  # seconds
 LINGER = 0.001  # seconds
-BETWEEN_WAKE_UPS = 0.005  # seconds: it costs less to claim together what is submitted at once
 SHORTEST_WRITE = 0.001  # seconds; a handler that takes less, on average, does not write
 MAX_SLEEP = 60.0  # seconds
 REPEAT_INTERVAL = 60.0  # seconds before an error that goes on is told again
@@ -94,7 +93,6 @@ class Loop:
         self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
         self._recovery_interval = min(options.lease / 3, MAX_RECOVERY_INTERVAL)
         self._next_recovery = self._tidy_from = 0.0
-        self._woken_at = 0.0  # when the latest wake-up was heeded
         self._is_blind = False  # whether the latest look failed
         self._drain_deadline: float | None = None  # None: not draining
         # Each phase's latest error and when it was told, since the database last answered; any thread reports.
@@ -155,10 +153,7 @@ class Loop:
         else:
             self._claim_if_there_may_be_something()
         if not self._is_over():
-            # A slot that is about to be free is not to wait for it.
-            has_room = len(self._calls) < self._options.concurrency
-            next_wake_up = self._woken_at + BETWEEN_WAKE_UPS if has_room else 0.0
-            self._take_in(self._inbox.wait(self._patience(), self._linger(), next_wake_up=next_wake_up))
+            self._take_in(self._inbox.wait(self._patience(), self._linger()))
 
     def _is_over(self) -> bool:
         return self._drain_deadline is not None and not self._calls and not len(self._settlement)
@@ -203,8 +198,6 @@ class Loop:
         drawing = plan.drawing
         if drawing and self._agenda.looks_anew(now, woken=woken):
             self._agenda.begin_to_look_anew(now)
-            if woken:
-                self._woken_at = now
         elif woken:
             self._inbox.woken = True
         is_expected = bool(drawing) and self._agenda.expects_some(plan, woken=woken)
