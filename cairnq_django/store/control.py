@@ -7,9 +7,6 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import F
-from django.db.models.functions import Greatest
-
 from ..clock import Now, after
 from ..errors import AlreadyExists, CairnQError
 from ..expressions import Among
@@ -178,16 +175,7 @@ def _retry(using: str, task_id: UUID, key: str | None, reset_attempts: bool) -> 
     if key is not None and holder is not None and holder.pk != task_id and holder.status in LIVE:
         raise AlreadyExists(key, holder)
     note_written(using, [task_id])
-    attempts: dict[str, Any] = {"max_attempts": Greatest("max_attempts", F("attempt") + 1)}
-    row.update(
-        **states.QUEUED_AGAIN,
-        **({"attempt": 0} if reset_attempts else attempts),
-        run_at=Now(),
-        error=None,
-        cancel_requested_at=None,
-        started_at=None,
-        completed_at=None,
-    )
+    row.update(**states.retried(reset_attempts=reset_attempts))
     if key is not None:
         keys.point(using, [task])
     return Changed(row.get(), True)

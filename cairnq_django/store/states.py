@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import F
+from django.db.models.functions import Greatest
+
 from ..clock import Now
 from ..envelopes import Envelope
 from ..models import Task, TaskAttempt
@@ -17,6 +20,20 @@ QUEUED_AGAIN: dict[str, Any] = {
     "lease_until": None,
     "updated_at": Now(),
 }
+
+
+def retried(*, reset_attempts: bool) -> dict[str, Any]:
+    """What a person's retry sets: due at once, as if it had not ended, with an attempt left at least."""
+    attempts: dict[str, Any] = {"max_attempts": Greatest("max_attempts", F("attempt") + 1)}
+    return {
+        **QUEUED_AGAIN,
+        **({"attempt": 0} if reset_attempts else attempts),
+        "run_at": Now(),
+        "error": None,
+        "cancel_requested_at": None,
+        "started_at": None,
+        "completed_at": None,
+    }
 
 
 def _ended(status: TaskStatus) -> dict[str, Any]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
-from django.db.models import F, QuerySet
-from django.db.models.functions import Greatest
+from django.db.models import QuerySet
 
 from ..clock import Now
 from ..expressions import Among
@@ -84,16 +83,7 @@ def _retry_all(using: str, task_ids: Collection[UUID], keyed: dict[UUID, str], r
             if key is not None:
                 pointed[key] = pk
     note_written(using, again)
-    attempts: dict[str, Any] = {"max_attempts": Greatest("max_attempts", F("attempt") + 1)}
-    _rows(using, again).update(
-        **states.QUEUED_AGAIN,
-        **({"attempt": 0} if reset_attempts else attempts),
-        run_at=Now(),
-        error=None,
-        cancel_requested_at=None,
-        started_at=None,
-        completed_at=None,
-    )
+    _rows(using, again).update(**states.retried(reset_attempts=reset_attempts))
     if holders:
         keys.point(using, [Task(pk=pk, key=key) for key, pk in pointed.items()])
         keys.forget(using, [key for key, task in holders.items() if task is None and key not in pointed])
