@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
-from django.urls import path, reverse
+from django.urls import path
 from django.utils.decorators import method_decorator
 from django.views.decorators.http import require_safe
 
@@ -16,6 +15,7 @@ from ..envelopes import MESSAGE_LIMIT
 from ..models import Task
 from ..serialization import clean_text
 from . import display, documents
+from .viewing import Viewing
 
 
 def version(task: Task) -> str:
@@ -24,7 +24,7 @@ def version(task: Task) -> str:
     return ".".join(map(str, (*facts, task.progress is not None, bool(task.message))))
 
 
-class Answering(admin.ModelAdmin):  # type: ignore[type-arg]
+class Answering(Viewing):
     """The addresses of one task that Django's admin does not know."""
 
     def get_urls(self) -> list[Any]:
@@ -88,7 +88,3 @@ class Answering(admin.ModelAdmin):  # type: ignore[type-arg]
         if task is None:
             raise Http404
         return task
-
-    def url(self, page: str, *args: str) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=args, current_app=self.admin_site.name)

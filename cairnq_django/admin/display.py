@@ -78,6 +78,16 @@ def moment_and_distance(when: datetime) -> SafeString:
     return format_html('{} <span class="cairnq-quiet cairnq-unbroken">({})</span>', moment(when), distance(when))
 
 
+def ago(when: datetime) -> SafeString:
+    """Roughly how far away a time is."""
+    return moment(when, distance(when, rough_duration))
+
+
+def number(value: int) -> str:
+    """A number of things, however large."""
+    return formats.number_format(value, force_grouping=True)
+
+
 def distance(when: datetime, spoken: Callable[[float], str] = duration) -> str:
     """How far away a time is, such as "in 2 h 5 min" or "3 min ago"."""
     away = (when - timezone.now()).total_seconds()

@@ -16,7 +16,6 @@ from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
-from django.utils import formats
 from django.utils.decorators import method_decorator
 from django.utils.functional import Promise
 from django.utils.http import urlencode
@@ -40,6 +39,7 @@ from .changelist import OFFERED
 from .documents import heads, parse_head
 from .jobs import eligible
 from .sparkline import sparkline
+from .viewing import Viewing
 
 SHOWN_GROUPS: Final = 50  # those with the most failures
 SHOWN_MESSAGE: Final = 300  # characters
@@ -90,27 +90,27 @@ class Shown:
 
     @property
     def attempts(self) -> str:
-        return _number(self.group.attempts)
+        return display.number(self.group.attempts)
 
     @property
     def for_good(self) -> str:
-        return _number(self.group.for_good)
+        return display.number(self.group.for_good)
 
     @property
     def retried(self) -> str:
-        return _number(self.group.attempts - self.group.for_good)
+        return display.number(self.group.attempts - self.group.for_good)
 
     @property
     def first(self) -> SafeString:
-        return _ago(self.group.first)
+        return display.ago(self.group.first)
 
     @property
     def last(self) -> SafeString:
-        return _ago(self.group.last)
+        return display.ago(self.group.last)
 
 
 @admin.register(TaskAttempt)
-class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class TaskAttemptAdmin(Viewing):
     """Attempts that failed, grouped; read-only. What can be done to their tasks, the admin of tasks does."""
 
     class Media:
@@ -120,15 +120,6 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def has_view_permission(self, request: HttpRequest, obj: TaskAttempt | None = None) -> bool:
         return request.user.has_perm(f"{self.opts.app_label}.view_task")
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: TaskAttempt | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: TaskAttempt | None = None) -> bool:
-        return False
 
     def get_urls(self) -> list[Any]:
         name = f"{self.opts.app_label}_{self.opts.model_name}"
@@ -150,10 +141,10 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         context = {
             "title": _("Failures"),
             "groups": self._shown(using, groups[:SHOWN_GROUPS], span, within),
-            "total": _number(len(groups)),
+            "total": display.number(len(groups)),
             "left_out": len(groups) > SHOWN_GROUPS,
             "attempts": sum(group.attempts for group in groups),
-            "shown_attempts": _number(sum(group.attempts for group in groups)),
+            "shown_attempts": display.number(sum(group.attempts for group in groups)),
             "spans": [(self._list_url(request, within=key), each.label, key == within) for key, each in WITHIN.items()],
             "within": within,
             "queue": queue,
@@ -190,14 +181,14 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             "failure": display.failure(parse_head(newest, "error")) if newest else None,
             "newest": newest and display.moment_and_distance(newest.ended_at),
             "attempts": summed["number"],
-            "shown_attempts": _number(summed["number"]),
-            "first": _ago(summed["first"]) if newest else None,
+            "shown_attempts": display.number(summed["number"]),
+            "first": display.ago(summed["first"]) if newest else None,
             "total": sum(now.values()),
-            "shown_total": _number(sum(now.values())),
-            "now": [(display.badge(status, str(status.label)), _number(now[status])) for status in statuses],
+            "shown_total": display.number(sum(now.values())),
+            "now": [(display.badge(status, str(status.label)), display.number(now[status])) for status in statuses],
             "buttons": self._buttons(request, left),
             "failed_otherwise": sum(now.values()) - sum(left.values()),
-            "shown_failed_otherwise": _number(sum(now.values()) - sum(left.values())),
+            "shown_failed_otherwise": display.number(sum(now.values()) - sum(left.values())),
             "page": self._tasks(using, attempts, sum(now.values()), request.GET.get("p", "1")),
             "query": _query(kind, within),
             "spans": [(f"?{_query(kind, key)}", each.label, key == within) for key, each in WITHIN.items()],
@@ -205,10 +196,6 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             **self._span_context(span, within),
         }
         return self._page(request, "group.html", context)
-
-    def url(self, page: str) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, current_app=self.admin_site.name)
 
     def _check(self, request: HttpRequest) -> None:
         if not self.has_view_permission(request):
@@ -222,7 +209,7 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _span_context(self, span: Span | None, within: str) -> dict[str, Any]:
         return {
             "label": WITHIN[within].label,
-            "looked_at": _number(failures.LOOKED_AT) if span and span.is_cut else None,
+            "looked_at": display.number(failures.LOOKED_AT) if span and span.is_cut else None,
             "since": display.moment_and_distance(span.since) if span else None,
         }
 
@@ -257,7 +244,7 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
                 "end_of_id": str(task.pk)[-8:],
                 "url": self._task_url(task),
                 "state": display.status_and_progress(task),
-                "last": _ago(row["last"]),
+                "last": display.ago(row["last"]),
                 "times": row["times"],
             }
             for row in page.object_list
@@ -292,7 +279,7 @@ class TaskAttemptAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return [
             {
                 "action": action,
-                "label": _ACTIONS[action] % {"number": number, "count": _number(number)},
+                "label": _ACTIONS[action] % {"number": number, "count": display.number(number)},
                 "takes_back": action == "cancel_tasks",
             }
             for action, number in numbers.items()
@@ -361,11 +348,3 @@ def _within(request: HttpRequest) -> str:
 
 def _query(kind: FailureKind, within: str) -> str:
     return urlencode({**kind._asdict(), "within": within})
-
-
-def _ago(when: Any) -> SafeString:
-    return display.moment(when, display.distance(when, display.rough_duration))
-
-
-def _number(number: int) -> str:
-    return formats.number_format(number, force_grouping=True)

@@ -16,7 +16,6 @@ from django.contrib.messages import DEFAULT_TAGS
 from django.core import signing
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 
 from ..clock import Now
@@ -25,6 +24,7 @@ from ..models import Task, TaskAttempt
 from ..statuses import LIVE, TaskStatus
 from ..store.engine import in_batches
 from ..store.failures import FailureKind, latest, members, tasks_after
+from . import display
 from .changelist import in_words, matching
 from .outcomes import KINDS, Tally, told
 from .wording import WORDING
@@ -173,12 +173,12 @@ class Job:
 
     @property
     def shown_total(self) -> str:
-        text = number_format(max(min(self.total, COUNTED), self.done), force_grouping=True)
+        text = display.number(max(min(self.total, COUNTED), self.done))
         return _("more than %(number)s") % {"number": text} if self.total > COUNTED > self.done else text
 
     @property
     def shown_done(self) -> str:
-        return number_format(self.done, force_grouping=True)
+        return display.number(self.done)
 
     @property
     def said(self) -> list[tuple[str, str]]:

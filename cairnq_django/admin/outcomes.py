@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from django.contrib import messages
-from django.utils import formats
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, ngettext_lazy, pgettext_lazy
 
 from ..models import Task
 from ..statuses import TaskStatus
+from . import display
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,6 +166,6 @@ SUPERSEDED: Final = gettext_lazy("the key has a newer task")
 
 
 def told(kind: Kind, reason: str, count: int) -> str:
-    shown = formats.number_format(count, force_grouping=True)
+    shown = display.number(count)
     text: str = kind.text % {"number": count, "count": shown, "reason": reason}
     return text

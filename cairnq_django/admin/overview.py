@@ -226,7 +226,7 @@ def _ways(pages: Pages) -> list[tuple[str | None, str]]:
 
 
 def number(value: int, *, capped: bool = False) -> str:
-    text = formats.number_format(value, force_grouping=True)
+    text = display.number(value)
     return _("%(number)s+") % {"number": text} if capped else text
 
 
@@ -297,7 +297,7 @@ def _worker(worker: WorkerProcess, pages: Pages) -> dict[str, Any]:
         "concurrency": worker.concurrency,
         "abandoned": worker.abandoned,
         "draining": worker.draining,
-        "started": display.moment(worker.started_at, display.distance(worker.started_at, display.rough_duration)),
+        "started": display.ago(worker.started_at),
     }
 
 

@@ -37,6 +37,7 @@ from ..store.stats import QueueFigures
 from . import display
 from .changelist import QueueFilter, StatusFilter
 from .overview import Queue, standing
+from .viewing import Viewing
 
 _TEMPLATES = "admin/cairnq_django/pausedqueue"
 
@@ -73,22 +74,13 @@ class PauseForm(forms.Form):
 
 
 @admin.register(PausedQueue)
-class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class QueueAdmin(Viewing):
     """Lists all queues, whereas the rows are those that are paused. Pausing and resuming need a permission each."""
 
     class Media:
         css = {"all": ["cairnq_django/admin.css", "cairnq_django/queues.css"]}
 
     # What the user may do
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: PausedQueue | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: PausedQueue | None = None) -> bool:
-        return False
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
         return self.has_view_permission(request) and request.user.has_perm(f"{self.opts.app_label}.pause_queue")
@@ -169,10 +161,6 @@ class QueueAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return PausedQueue(queue=text(object_id, "queue", maximum=QUEUE_LENGTH))
         except ValueError:
             return None
-
-    def url(self, page: str, *args: str) -> str:
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=args, current_app=self.admin_site.name)
 
     def _pause(self, request: HttpRequest, queue: str, form: PauseForm) -> bool:
         by = clean_text(request.user.get_username(), USER_LENGTH)

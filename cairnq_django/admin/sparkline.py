@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from django.utils import formats
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -44,8 +43,8 @@ def _in_words(counts: Sequence[int], span: Span) -> str:
     latest_peak = len(counts) - 1 - list(reversed(counts)).index(most)
     ago = (part * (len(counts) - latest_peak)).total_seconds()
     return _("At most %(most)s within %(part)s, about %(ago)s ago; %(latest)s within the latest %(part)s.") % {
-        "most": formats.number_format(most, force_grouping=True),
+        "most": display.number(most),
         "part": display.duration(part.total_seconds()),
         "ago": display.rough_duration(ago),
-        "latest": formats.number_format(counts[-1], force_grouping=True),
+        "latest": display.number(counts[-1]),
     }

@@ -29,6 +29,7 @@ from ..statuses import TaskStatus
 from . import display
 from .changelist import StatusFilter, WorkerFilter
 from .documents import whole
+from .viewing import Viewing
 
 LISTED: Final = 3  # queues, and handlers, of a worker in the list
 READ: Final = 1_000  # characters of them that the list reads
@@ -42,7 +43,7 @@ _TEMPLATES = "admin/cairnq_django/workerprocess"
 
 
 @admin.register(WorkerProcess)
-class WorkerAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class WorkerAdmin(Viewing):
     """Read-only: workers say of themselves what they do."""
 
     list_display = ("worker", "state", "serves", "calls", "started", "seen")
@@ -55,17 +56,6 @@ class WorkerAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     class Media:
         css = {"all": ["cairnq_django/admin.css", "cairnq_django/workers.css"]}
-
-    # What the user may do
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: WorkerProcess | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: WorkerProcess | None = None) -> bool:
-        return False
 
     def get_queryset(self, request: HttpRequest) -> Any:
         return _read_up_to(READ, super().get_queryset(request))

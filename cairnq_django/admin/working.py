@@ -11,13 +11,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils.decorators import method_decorator
-from django.utils.formats import number_format
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods
 
 from ..models import Task
-from . import jobs
+from . import display, jobs
 from .answering import Answering
 from .outcomes import Tally, told
 from .wording import WORDING
@@ -101,4 +100,4 @@ class _Many:
 
     def __str__(self) -> str:
         text = ngettext("%(count)s task, up to %(last)s", "%(count)s tasks, up to %(last)s", self.number)
-        return text % {"count": number_format(self.number, force_grouping=True), "last": self.job.last}
+        return text % {"count": display.number(self.number), "last": self.job.last}
