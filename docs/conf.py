@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version as version_of
+import django
+from django.conf import settings
+
+from cairnq_django import __version__
+
+# What the reference reads docstrings of has models in it.
+settings.configure(
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    INSTALLED_APPS=["django.contrib.contenttypes", "cairnq_django"],
+    USE_TZ=True,
+)
+django.setup()
 
 project = "cairnq-django"
 author = "cairnq-django contributors"
-release = version = version_of("cairnq-django")
-extensions = ["myst_parser"]
-myst_heading_anchors = 3
+copyright = author
+release = version = __version__
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+exclude_patterns = ["_build"]
+html_theme = "furo"
 html_title = f"{project} {release}"
+
+myst_heading_anchors = 3
+
+# Docstrings are written as Markdown is: `name` is code.
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+# Types of Python's, Django's and of the inside have no page here.
+nitpick_ignore_regex = [("py:.*", ".*")]
