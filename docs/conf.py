@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import django
 from django.conf import settings
 
@@ -29,6 +31,17 @@ myst_heading_anchors = 3
 # Docstrings are written as Markdown is: `name` is code.
 default_role = "code"
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
+autodoc_typehints_format = "short"
 # Types of Python's, Django's and of the inside have no page here.
 nitpick_ignore_regex = [("py:.*", ".*")]
+
+# Made by Django and by workers: how is no concern of a reader's.
+MADE_FOR_THEM = {"AsyncTaskContext", "PausedQueue", "Task", "TaskContext", "TaskStatus"}
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-signature", hide_constructors)
+
+
+def hide_constructors(app: Any, what: str, name: str, obj: Any, options: Any, signature: Any, returns: Any) -> Any:
+    return ("", None) if what == "class" and name.rpartition(".")[2] in MADE_FOR_THEM else None

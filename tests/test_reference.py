@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib.auth import get_permission_codename
 
+import cairnq_django
 from cairnq_django import backpressure, conf, envelopes, errors, limits, models, serialization
 from cairnq_django.worker import attempt, lookahead
 from tests.documents import DOCS, ROOT, Page
@@ -29,6 +30,14 @@ def test_every_exception_is_explained() -> None:
     }
 
     assert named_in("errors.md", "Exceptions") == raised
+
+
+def test_every_public_name_is_explained() -> None:
+    api = (REFERENCE / "api.md").read_text(encoding="utf-8")
+    explained = {*re.findall(r"^\.\. (?:auto\w+|py:\w+):: (\w+)$", api, re.M), *named_in("errors.md", "Exceptions")}
+    twins = {f"a{name}" for name in explained} | {"await_", "await_by_key"}
+
+    assert set(cairnq_django.__all__) - twins == explained - {"cairnq_django"}
 
 
 def test_the_limits_are_those_of_the_code() -> None:

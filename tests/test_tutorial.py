@@ -144,9 +144,13 @@ class Reader:
 
     def presses(self, label: str, path: str) -> None:
         assert f"press *{label}*" in TUTORIAL.text
-        button = re.search(rf'<button [^>]*name="([^"]+)" value="(\w+)">{label}</button>', self.reads(path))
-        assert button, f"the page has no button {label!r}"
-        self.browser.submit(path, **{button[1]: button[2]})
+        page = self.reads(path)
+        form = next((form for form in re.findall(r"<form.*?</form>", page, re.S) if f">{label}</button>" in form), "")
+        assert form, f"the page has no button {label!r}"
+        button = re.search(rf'<button [^>]*name="([^"]+)" value="(\w+)">{label}<', form)
+        hidden = re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', form)
+        assert button, form
+        self.browser.submit(path, **{**dict(hidden), button[1]: button[2]})
 
     def _answers(self) -> bool:
         try:
