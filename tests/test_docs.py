@@ -134,6 +134,9 @@ def problem_with(command: Command) -> str:
 
 def parsing_fails(parser: CommandParser, command: Command) -> str:
     parser.called_from_command_line = False
+    for action in parser._actions:
+        if "--database" in action.option_strings:
+            action.choices = None  # those of the reader's project
     try:
         parser.parse_args(list(command.arguments))
     except CommandError as error:
