@@ -37,7 +37,7 @@ def same_command() -> list[str]:
 
 
 def equal_command(options: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """A command line of `runworker` with these options, and the environment that it needs to find the same project.
+    """A command line with these options of `runworker`, and the environment that it needs to find the same project.
 
     Raises `CommandError` where there is no settings module to name.
     """
@@ -58,7 +58,7 @@ def equal_command(options: Mapping[str, Any]) -> tuple[list[str], dict[str, str]
             arguments.append(option)
         elif value is not None and value is not False:
             arguments.append(f"{option}={value}")
-    return [sys.executable, "-m", "django", "runworker", *arguments], {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return [sys.executable, "-m", "django", "cairnq_worker", *arguments], {"PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 class Supervisor:
@@ -83,9 +83,10 @@ class Supervisor:
         processes that end well are not replaced. Raises `CommandError` if they cannot be kept up.
         """
         with stop_signals_handled(lambda number, frame: self._news.put(number)):
+            self._start_what_is_due()
             while any(place.is_needed for place in self._places):
-                self._start_what_is_due()
                 self._take_in(self._next_news(), on_stop)
+                self._start_what_is_due()
         if self._defeat is not None:
             raise self._defeat
         return self._status
