@@ -110,6 +110,18 @@ class Page:
         return _FENCE.sub("", self.text)
 
     @property
+    def links(self) -> list[str]:
+        """What it links or shows of this repository, as it is written."""
+        found = re.findall(r"\]\(([^)\s]+)[^)]*\)|(?:href|src)=\"([^\"]+)", self.prose)
+        return [target for pair in found for target in pair if target and ":" not in target]
+
+    @property
+    def anchors(self) -> set[str]:
+        """What its headings are linked by, as MyST and GitHub make it of their text."""
+        headings = re.findall(r"^#+ (.+)$", self.prose, re.M)
+        return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+    @property
     def commands(self) -> list[Command]:
         found = [_command(part, is_whole=True) for line in self.shell_lines for part in re.split(r"&&|\|", line)]
         found += [_command(text, is_whole=False) for text in re.findall(r"`([^`]*manage\.py[^`]*)`", self.prose)]
