@@ -35,6 +35,7 @@ ONCE = [
             "readme",
             "registry",
             "rooms",
+            "routers",
             "serialization",
             "testproject",
             "typing",
