@@ -17,7 +17,9 @@ from ..models import Task
 from ..registry import Registry, default_registry
 from ..store.engine import task_database
 from ..worker.worker import Worker
+from .base import shown_database
 from .reloading import run_with_reloader
+from .warning import warn
 
 
 def serve(out: OutputWrapper, *, burst: bool, autoreload: bool, **options: Any) -> None:
@@ -27,11 +29,12 @@ def serve(out: OutputWrapper, *, burst: bool, autoreload: bool, **options: Any) 
         worker = Worker(**options)
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
-    refuse_without_tables()
+    refuse_without_tables(task_database())
 
     def say() -> None:
         out.write(banner(worker))
         out.flush()
+        warn(worker, is_long_lived=not burst and not autoreload)
 
     if autoreload:
         status = run_with_reloader(worker, on_start=say)
@@ -53,8 +56,7 @@ def refuse_without_handlers(registry: Registry) -> None:
         )
 
 
-def refuse_without_tables() -> None:
-    using = task_database()
+def refuse_without_tables(using: str) -> None:
     try:
         tables = connections[using].introspection.table_names()
     except OperationalError:
@@ -69,12 +71,11 @@ def refuse_without_tables() -> None:
 def banner(worker: Worker) -> str:
     """What a person wants to know of a worker that starts."""
     options = worker.options
-    connection = connections[task_database()]
     handlers = sorted(worker.registry, key=lambda definition: definition.name)
     claim_batch = f", claiming up to {options.claim_batch} at once" if options.claim_batch is not None else ""
     lines = [
         f"cairnq-django {__version__} on Django {get_version()}, process {os.getpid()}",
-        f"  database      {connection.alias}: {_product(connection)} {_shown_name(connection)}",
+        f"  database      {shown_database(task_database())}",
         f"  queues        {', '.join(options.queues)}",
         f"  handlers      {', '.join(f'{handler.name} ({handler.queue})' for handler in handlers)}",
         f"  concurrency   {options.concurrency} calls{claim_batch}",
@@ -89,20 +90,6 @@ def banner(worker: Worker) -> str:
         lines.append(f"  not served    {names}: submitted to their own queues, they wait for another worker")
     lines.append("Stop with Ctrl-C: running tasks end first. A second Ctrl-C kills.")
     return "\n".join(lines)
-
-
-def _product(connection: Any) -> str:
-    try:
-        return str(connection.display_name)
-    except OperationalError:
-        # Only a MySQL server that answers says whether it is MariaDB.
-        return str(connection.vendor)
-
-
-def _shown_name(connection: Any) -> str:
-    settings = connection.settings_dict
-    server = f" at {settings['HOST']}" if settings["HOST"] else ""
-    return f"{settings['NAME']}{server}"
 
 
 def _limit(what: str, seconds: float | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from ..base import heard
 from ..serving import serve
 
 _OPTIONS = (
@@ -99,4 +100,4 @@ class Command(BaseCommand):
         super().check(*args, **{"databases": [], **kwargs})
 
     def handle(self, **options: Any) -> None:
-        serve(self.stdout, **{name: options[name] for name in _OPTIONS})
+        serve(heard(self.stdout, options["verbosity"]), **{name: options[name] for name in _OPTIONS})
