@@ -66,6 +66,10 @@ def test_the_banner_says_what_starts() -> None:
     assert banner["limits"] == "run without limit, drain without limit"
 
 
+def test_nothing_is_said_at_verbosity_0() -> None:
+    assert banner_of("-v0") == {}
+
+
 def test_the_banner_shows_no_password() -> None:
     out = StringIO()
     call_command("runworker", "--burst", stdout=out)
