@@ -11,17 +11,21 @@ from django.db import DatabaseError, connections, transaction
 
 from cairnq_django import (
     QueueFull,
+    Registry,
     SerializationError,
     Task,
+    TaskContext,
     asubmit_on_commit,
     get,
     get_by_key,
     submit,
     submit_on_commit,
+    wait,
 )
 from cairnq_django.store.activity import read_clock
 from tests.app.models import Counter
 from tests.app.tasks import write_line
+from tests.workers import PATIENCE, quick
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,6 +168,28 @@ def test_an_insert_that_fails_after_the_commit_is_logged_and_raised(
     assert Counter.objects.exists(), "that was committed"
     (said,) = [record.getMessage() for record in caplog.records if record.name == "cairnq_django.on_commit"]
     assert said == f"Task send_receipt {task_ids[0]} was not submitted, though its transaction has committed"
+
+
+def test_a_worker_runs_what_was_submitted_so_and_writes_where_the_project_s_models_are() -> None:
+    registry = Registry()
+
+    @registry.task
+    def count(ctx: TaskContext, payload: Any) -> str:
+        Counter.objects.filter(name=payload).update(value=1)
+        return connection_of(Counter)
+
+    with quick(registry).background():
+        with transaction.atomic():
+            order = Counter.objects.create(name="order 7")
+            task_id = submit_on_commit(count, order.name)
+        task = wait(task_id, timeout=PATIENCE)
+    assert (task.result, task._state.db) == ("default", "dedicated")
+    order.refresh_from_db()
+    assert order.value == 1
+
+
+def connection_of(model: Any) -> str:
+    return str(model.objects.get()._state.db)
 
 
 def test_it_has_an_async_twin() -> None:
