@@ -53,9 +53,10 @@ def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
     }
     if named and elsewhere:
         others = ", ".join(map(repr, sorted(set(elsewhere.values()))))
+        what = "tasks" if "Task" in elsewhere else _listed(elsewhere)
         return [
             Error(
-                f"CAIRNQ['DATABASE'] is {named!r}, but {_listed(elsewhere)} are written to {others}.",
+                f"CAIRNQ['DATABASE'] is {named!r}, but {what} are written to {others}.",
                 hint="Put 'cairnq_django.routers.CairnQRouter' first in DATABASE_ROUTERS, or leave out the setting.",
                 id="cairnq_django.E004",
             )
