@@ -36,7 +36,7 @@ from ..store.engine import task_database
 from ..store.stats import QueueFigures
 from . import display
 from .changelist import QueueFilter, StatusFilter
-from .overview import Queue, standing
+from .standing import Queue, standing
 from .viewing import Viewing
 
 _TEMPLATES = "admin/cairnq_django/pausedqueue"
