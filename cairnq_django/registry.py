@@ -16,8 +16,9 @@ from .limits import MAX_ATTEMPTS, MAX_BATCH, MAX_PRIORITY, MIN_PRIORITY, NAME_LE
 if TYPE_CHECKING:
     from .worker.context import AsyncTaskContext, TaskContext
 
-P = TypeVar("P")
-R = TypeVar("R")
+# What handles more payloads, or gives less, may stand for what handles fewer.
+P = TypeVar("P", contravariant=True)
+R = TypeVar("R", covariant=True)
 
 DEFAULT_QUEUE = "default"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from textwrap import dedent
 import pytest
 
 import cairnq_django
+from tests.public_api import PINNED, modules, surface
 
 TWINS = {
     "submit": "asubmit",
@@ -60,6 +62,17 @@ def run_in_a_new_process(source: str, *, cwd: Path | None = None) -> str:
 
 def test_these_names_are_public() -> None:
     assert sorted(cairnq_django.__all__) == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("module", modules())
+def test_what_users_rely_on_changes_on_purpose_only(module: str) -> None:
+    try:
+        found = surface(module)
+    except ImportError as error:
+        pytest.skip(f"{module} needs what is not installed: {error}")
+    sections = re.split(r"\n(?=# )", PINNED.read_text(encoding="utf-8"))
+    pinned = {section.partition("\n")[0]: section.rstrip("\n") for section in sections}
+    assert found.rstrip("\n") == pinned.get(f"# {module}"), "if that is meant, run `python -m tests.public_api`"
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -34,6 +34,7 @@ from ..serialization import clean_text
 from ..statuses import TaskStatus
 from ..store.engine import task_database
 from ..store.stats import QueueFigures
+from ..submission import in_utc
 from . import display
 from .changelist import QueueFilter, StatusFilter
 from .standing import Queue, standing
@@ -71,6 +72,13 @@ class PauseForm(forms.Form):
             format="%Y-%m-%dT%H:%M",
         ),
     )
+
+    def clean_until(self) -> datetime | None:
+        until: datetime | None = self.cleaned_data["until"]
+        try:
+            return None if until is None else in_utc(until, "until")
+        except ValueError:
+            raise forms.ValidationError(_("That time is too far from now.")) from None
 
 
 @admin.register(PausedQueue)
