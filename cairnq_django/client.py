@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast, overload
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -280,7 +280,7 @@ async def asubmit(task: TaskDef[P, Any], payload: P, **options: Unpack[SubmitOpt
 async def asubmit(task: TaskDef[None, Any], **options: Unpack[SubmitOptions]) -> Task: ...
 @overload
 async def asubmit(task: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> Task: ...
-@twin_of(submit)
+@twin_of(cast("Callable[..., Task]", submit))  # of its overloads, a type checker would take the first
 async def asubmit(*args: Any, **options: Any) -> Task:
     return (await _asubmit(partial(prepare, *args, **options)))[0]
 

@@ -107,7 +107,7 @@ class Registry:
         return iter([definition for name, definition in self._tasks.items() if name == definition.name])
 
     def __len__(self) -> int:
-        return len(list(self))
+        return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
         return name in self._tasks

@@ -260,7 +260,7 @@ def test_a_definition_with_a_handler_is_not_given_another(registry: Registry) ->
 
 
 def test_an_unknown_option_is_refused(registry: Registry) -> None:
-    with pytest.raises(TypeError, match=r"^@task has no option 'retries'; its options are atomic, batch,"):
+    with pytest.raises(TypeError, match=r"^@task has no option 'retries'; its options are aliases, atomic, batch,"):
         registry.task(retries=3)(double)  # type: ignore[call-overload]
 
 

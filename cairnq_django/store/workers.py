@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from ..clock import Now, after
 from ..models import WorkerProcess
+from ..querysets import WORKER_SILENCE
 from .stats import QueueFigures
 
 FORGOTTEN_AFTER: Final = 900.0  # seconds after which the row of a worker that says nothing more is deleted
@@ -67,8 +68,8 @@ def live_workers(using: str) -> list[WorkerProcess]:
 
 def lost_workers(using: str) -> list[WorkerProcess]:
     """The workers that ended without a word, or are cut off, the latest first; others soon forget them."""
-    rows = WorkerProcess.objects.using(using).heard_of_or_not().filter(is_heard_of=False)
-    return list(rows.defer("names").order_by("-seen_at", "pk")[:FORGET_BATCH])
+    silent = WorkerProcess.objects.using(using).silent_for(WORKER_SILENCE)
+    return list(silent.defer("names").order_by("-seen_at", "pk")[:FORGET_BATCH])
 
 
 def handled_names(using: str) -> dict[str, set[str]]:

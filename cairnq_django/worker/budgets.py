@@ -30,8 +30,8 @@ class Group:
 
 def grouped(definitions: Iterable[TaskDef[Any, Any]], resources: Mapping[str, int]) -> list[Group]:
     """The groups of a worker's handlers, without those whose resource this worker has none of."""
-    groups = []
-    together = []
+    groups: list[Group] = []
+    together: list[str] = []
     for definition in sorted(definitions, key=lambda definition: definition.name):
         limits = (definition.batch, definition.concurrency, definition.resource)
         if limits == (None, None, None):

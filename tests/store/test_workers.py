@@ -124,7 +124,7 @@ def test_names_are_handled_where_a_live_worker_claims_them() -> None:
     WorkerProcessFactory(id="b", queues=["mail"], names=["send"])
     WorkerProcessFactory(id="draining", queues=["mail"], names=["old"], draining=True)
     WorkerProcessFactory(id="silent", queues=["mail"], names=["old"], silent=True)
-    WorkerProcessFactory(id="odd", queues={"mail": 1}, names=None)
+    WorkerProcessFactory(id="odd", queues={"mail": 1}, names={"old": 1})
     assert handled_names(DB) == {"default": {"work"}, "mail": {"send", "work"}}
 
 
