@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypedDict
 from uuid import UUID
 
@@ -123,6 +123,9 @@ def callers() -> None:
     assert_type(wait(row), Task)
     assert_type(retry(cancel(str(row.id))), Task)
     assert_type(row.id, UUID)
+    assert_type(row.name, str)
+    assert_type(row.key, str | None)
+    assert_type(row.run_at, datetime)
     assert_type(row.succeeded, bool)
     assert_type(row.cancel().refresh(), Task)
     assert_type(cancel(row, family=True), Task)
