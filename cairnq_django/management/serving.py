@@ -14,7 +14,7 @@ from django.db import OperationalError, connections
 
 from .. import __version__
 from ..models import Task
-from ..registry import Registry, default_registry
+from ..registry import Registry, TaskDef, default_registry
 from ..store.engine import task_database
 from ..worker.worker import Worker
 from .reloading import run_with_reloader
@@ -76,7 +76,7 @@ def banner(worker: Worker) -> str:
         f"cairnq-django {__version__} on Django {get_version()}, process {os.getpid()}",
         f"  database      {connection.alias}: {_product(connection)} {_shown_name(connection)}",
         f"  queues        {', '.join(options.queues)}",
-        f"  handlers      {', '.join(f'{handler.name} ({handler.queue})' for handler in handlers)}",
+        f"  handlers      {', '.join(map(_handler, handlers))}",
         f"  concurrency   {options.concurrency} calls{claim_batch}",
         f"  lease         {options.lease:g} s, a heartbeat every {options.heartbeat_interval:g} s",
         f"  polling       every {options.poll_interval:g} s",
@@ -89,6 +89,10 @@ def banner(worker: Worker) -> str:
         lines.append(f"  not served    {names}: submitted to their own queues, they wait for another worker")
     lines.append("Stop with Ctrl-C: running tasks end first. A second Ctrl-C kills.")
     return "\n".join(lines)
+
+
+def _handler(definition: TaskDef[Any, Any]) -> str:
+    return f"{', also '.join(definition.names)} ({definition.queue})"
 
 
 def _product(connection: Any) -> str:

@@ -55,7 +55,7 @@ def test_a_killed_worker_s_tasks_are_kept_for_a_version_that_knows_them(
     start_worker("--lease=1", **new)
     eventually(lambda: get(removed).is_queued and get(charge).is_terminal and get(added).is_terminal, 60)
     assert (get(charge).result, get(charge).name, get(charge).attempt) == ("new", "charge", 2)
-    assert (get(removed).attempt, get(removed).error) == (1, None), "taken back from the dead, not run"
+    assert (get(removed).attempt, get(removed).error["code"]) == (1, "lease_expired"), "taken back, and not run"
 
     start_worker("--burst", **old)
     eventually(lambda: get(removed).is_terminal, 60)
