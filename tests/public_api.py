@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import dis
+import ast
 import inspect
 import os
+import re
+import textwrap
 from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 PINNED = Path(__file__).with_suffix(".txt")
+
+_ADDED_BY_DJANGO = re.compile("DoesNotExist|MultipleObjectsReturned|NotUpdated|get_(next|previous)_by_.*")
 
 #: Where public names are imported from, as far as there is such a module.
 MODULES = [
@@ -42,6 +46,19 @@ def modules() -> list[str]:
     return [module for module in MODULES if find_spec(module) is not None]
 
 
+def pinned() -> dict[str, str]:
+    """What is written down of each module."""
+    sections = re.split(r"\n(?=# )", PINNED.read_text(encoding="utf-8"))
+    return {section.partition("\n")[0].removeprefix("# "): section.rstrip("\n") + "\n" for section in sections}
+
+
+def _as_far_as_it_is_installed(module: str) -> str:
+    try:
+        return surface(module)
+    except ImportError:
+        return pinned()[module]
+
+
 def _names(module: ModuleType) -> list[str]:
     listed: list[str] | None = getattr(module, "__all__", None)
     if listed is not None:
@@ -60,7 +77,8 @@ def _described(name: str, value: Any) -> Iterator[str]:
     if issubclass(value, Enum):
         yield f"class {name}: {', '.join(member.name for member in value)}"
         return
-    yield f"class {name}{_signature(value)}"
+    takes = _signature(value) if any("__init__" in vars(base) for base in _bases(value)) else ""
+    yield f"class {name}{takes}"
     for attribute in sorted(_attributes(value)):
         member = inspect.getattr_static(value, attribute, None)
         member = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
@@ -69,16 +87,23 @@ def _described(name: str, value: Any) -> Iterator[str]:
 
 def _attributes(cls: type) -> set[str]:
     """What the class, and those of its bases that are this package's, define or set on an instance."""
-    bases = [base for base in cls.__mro__ if base.__module__.partition(".")[0] == "cairnq_django"]
-    defined = {name for base in bases for name in vars(base)}
-    made = {
-        instruction.argval
-        for base in bases
-        if inspect.isfunction(init := vars(base).get("__init__"))
-        for instruction in dis.get_instructions(init)
-        if instruction.opname == "STORE_ATTR"
-    }
-    return {name for name in defined | made if not name.startswith("_")}
+    defined = {name for base in _bases(cls) for name in vars(base)}
+    made = {name for base in _bases(cls) for name in _set_on_self(vars(base).get("__init__"))}
+    return {name for name in defined | made if not name.startswith("_") and not _ADDED_BY_DJANGO.fullmatch(name)}
+
+
+def _bases(cls: type) -> list[type]:
+    return [base for base in cls.__mro__ if base.__module__.partition(".")[0] == "cairnq_django"]
+
+
+def _set_on_self(init: Any) -> Iterator[str]:
+    try:
+        source = textwrap.dedent(inspect.getsource(init))
+    except (TypeError, OSError):
+        return  # there is none, or it is a dataclass's
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self":
+            yield node.attr
 
 
 def _signature(value: Any) -> str:
@@ -96,4 +121,4 @@ if __name__ == "__main__":
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.settings")
     django.setup()
-    PINNED.write_text("\n".join(surface(module) for module in modules()), encoding="utf-8")
+    PINNED.write_text("\n".join(map(_as_far_as_it_is_installed, modules())), encoding="utf-8")
