@@ -32,6 +32,7 @@ ONCE = [
             "envelopes",
             "errors",
             "packaging",
+            "public_api",
             "readme",
             "registry",
             "rooms",
