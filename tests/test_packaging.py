@@ -111,6 +111,8 @@ def test_the_description_leads_nowhere_that_an_index_does_not_have(dist: Dist) -
     headers, _, description = metadata.decode().partition("\n\n")
     assert "Description-Content-Type: text/markdown" in headers
     assert "\n## Quick start\n" in description
+    code = re.findall(r"```python\n.*?```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert [block for block in code if block not in description] == []
     leads = re.findall(r"\]\(([^)]*)\)|(?:href|src)=\"([^\"]*)\"", prose(description))
     assert [target for pair in leads for target in pair if target and not target.startswith(("https://", "#"))] == []
 
