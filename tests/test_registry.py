@@ -311,6 +311,7 @@ def test_a_definition_is_found_by_its_aliases(registry: Registry) -> None:
     assert "twice" in registry
     assert (len(registry), list(registry)) == (1, [definition])
     assert registry.names == ("double", "shop.double", "twice")
+    assert registry.task(TaskDef("contract", aliases=["agreement"]))(double) is registry.get("agreement")
     assert hash(TaskDef("double", aliases=[])) == hash(TaskDef("double"))
 
 
