@@ -168,11 +168,11 @@ def _about_orphans(queues: list[Queue], pages: Pages) -> list[Finding]:
 def _about_names(queue: Queue) -> SafeString:
     names = format_html_join(", ", "{}", ((_name(name),) for name in queue.orphans[:SAID]))
     others = len(queue.orphans) - SAID
-    text = _("No live worker runs {names} in the queue {queue}; a task has waited for {wait}.")
+    text = _("No live worker runs tasks named {names} in the queue {queue}; one has waited for {wait}.")
     if others > 0:
         text = ngettext(
-            "No live worker runs {names} and {others} other name in the queue {queue}; a task has waited for {wait}.",
-            "No live worker runs {names} and {others} other names in the queue {queue}; a task has waited for {wait}.",
+            "No live worker runs tasks named {names} and {others} other in the queue {queue}; one has waited for {wait}.",
+            "No live worker runs tasks named {names} and {others} others in the queue {queue}; one has waited for {wait}.",
             others,
         )
     wait = display.duration(queue.unhandled[queue.orphans[0]])

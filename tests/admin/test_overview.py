@@ -153,9 +153,7 @@ def test_names_that_no_worker_runs_are_told_and_their_queue_is_not_behind(operat
 
     answer = open_overview(operator)
 
-    said = (
-        "Work does not flow in every queue No live worker runs renamed in the queue mail; a task has waited for 12 min"
-    )
+    said = "Work does not flow in every queue No live worker runs tasks named renamed in the queue mail; one has waited for 12 min"
     assert verdict(answer).startswith(said)
     assert "fresh" not in verdict(answer)
     assert "planned" not in verdict(answer)
@@ -171,14 +169,14 @@ def test_a_worker_that_drains_runs_no_name_any_more(operator: Visitor, worker: A
     TaskFactory(queue="mail", name="renamed", run_at=after(-725))
     WorkerProcessFactory(id="old", queues=["mail"], names=["renamed"], draining=True)
 
-    assert "No live worker runs renamed" in verdict(open_overview(operator))
+    assert "No live worker runs tasks named renamed" in verdict(open_overview(operator))
 
 
 def test_of_many_names_that_nobody_runs_the_longest_waiting_are_told(operator: Visitor, worker: Any) -> None:
     for number in range(7):
         TaskFactory(queue="mail", name=f"name {number}", run_at=after(-100 * (number + 1)))
 
-    said = "No live worker runs name 6, name 5, name 4, name 3, name 2 and 2 other names in the queue mail; a task has"
+    said = "No live worker runs tasks named name 6, name 5, name 4, name 3, name 2 and 2 others in the queue mail"
     assert said in verdict(open_overview(operator))
 
 
