@@ -171,8 +171,10 @@ def _about_names(queue: Queue) -> SafeString:
     text = _("No live worker runs tasks named {names} in the queue {queue}; one has waited for {wait}.")
     if others > 0:
         text = ngettext(
-            "No live worker runs tasks named {names} and {others} other in the queue {queue}; one has waited for {wait}.",
-            "No live worker runs tasks named {names} and {others} others in the queue {queue}; one has waited for {wait}.",
+            "No live worker runs tasks named {names} and {others} other in the queue {queue}; one has waited for "
+            "{wait}.",
+            "No live worker runs tasks named {names} and {others} others in the queue {queue}; one has waited for "
+            "{wait}.",
             others,
         )
     wait = display.duration(queue.unhandled[queue.orphans[0]])
