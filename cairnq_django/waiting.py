@@ -137,11 +137,11 @@ class _Watch:
         self.timeout = _check_timeout(timeout)
         self.intervals = poll_intervals()
         self.deadline = time.monotonic() + self.timeout if self.timeout is not None else float("inf")
-        if not can_see_the_end(self.using, self.task_id):
+        if not can_see_the_end(self.using, self.task_id) and not self._has_ended():
             raise TransactionManagementError(
                 f"wait() for task {self.task_id} would never end: the transaction that is open on database "
                 f"{self.using!r} cannot see what a worker commits. Wait after the atomic block, for example in "
-                "transaction.on_commit(); in tests use TransactionTestCase"
+                "transaction.on_commit(); in tests use TransactionTestCase and a worker, or cairnq_django.testing"
             )
 
     def subscribed(self, wake: Callable[[], None]) -> AbstractContextManager[None]:
@@ -165,6 +165,9 @@ class _Watch:
             return task
         assert self.timeout is not None
         raise TaskTimeout(task, self.timeout, is_paused=is_paused)
+
+    def _has_ended(self) -> bool:
+        return Task.objects.using(self.using).terminal().filter(pk=self.task_id).exists()
 
     def pause(self) -> float:
         """Seconds until the next look, unless something happens before."""

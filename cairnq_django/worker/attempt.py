@@ -83,6 +83,7 @@ class Attempt:
         self.json_depth = json_depth  # levels of nesting that a result or an error may have
         self.on_lease_lost: Callable[[], None] | None = None
         self.cancel_requested = False
+        self.cancel_check_interval = CANCEL_CHECK_INTERVAL
         self.due_in: float | None = None  # seconds until the task is due again, once it is queued again
         self.counts_as = ""  # once it is settled: which field of `Work` counts it, if any
         self.decided: Outcome | None = None  # by the handler, in a transaction that this rolls back
@@ -246,7 +247,7 @@ class Attempt:
         self.check_lease()
         if not self.cancel_requested and not self._settled:
             now = time.monotonic()
-            if now - self._cancel_checked_at >= CANCEL_CHECK_INTERVAL:
+            if now - self._cancel_checked_at >= self.cancel_check_interval:
                 self._cancel_checked_at = now
                 self.cancel_requested = self._ask(lambda: control.cancel_requested(self.using, self.claim.lease))
         return self.cancel_requested

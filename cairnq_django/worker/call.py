@@ -7,19 +7,25 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from .. import envelopes
 from ..arguments import seconds
+from ..backoff import retry_delay
 from ..errors import SerializationError, Snooze
 from ..registry import TaskDef
 from ..serialization import normalize
+from ..store.claim import Claim
+from ..store.engine import json_depth
 from .aio import OwnThread
 from .attempt import Attempt, Failure, Outcome, Snoozed, Success
 from .connections import one_request
 from .context import AsyncTaskContext, CallingSide, TaskContext
+from .options import WorkerOptions
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +64,39 @@ class Call:
         self.deadline: float | None = None  # on the monotonic clock, once it has been started
         self.outcomes: dict[Attempt, Outcome] = {}  # after the end: what is to be recorded
         self.seconds = 0.0  # after the end: how long its handler took
+        self.raised: BaseException | None = None  # by its handler
         self.stop: Callable[[], None] = lambda: None  # takes the call off its thread or loop, as far as that goes
         self._calling_side = calling_side
         self._handling_since = time.monotonic()
         self._concluding = threading.Lock()  # guards _concluded
         self._concluded = False
+
+    @classmethod
+    def of(
+        cls,
+        definition: TaskDef[Any, Any],
+        claims: Sequence[Claim],
+        calling_side: CallingSide,
+        *,
+        using: str,
+        options: WorkerOptions,
+        leased_at: float,
+    ) -> Call:
+        """The call that runs these claims of `definition`'s tasks, as `options` say."""
+        backoff = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
+        attempts = [
+            Attempt(
+                claim,
+                using=using,
+                json_depth=json_depth(using),
+                lease=options.lease,
+                leased_at=leased_at,
+                retry_delay=backoff,
+            )
+            for claim in claims
+        ]
+        max_run = definition.max_run if definition.max_run is not None else options.max_run
+        return cls(definition, attempts, calling_side, max_run=max_run)
 
     def __str__(self) -> str:
         first, *others = self.attempts
@@ -74,23 +108,26 @@ class Call:
         if self.max_run is not None:
             self.deadline = self._handling_since + self.max_run
 
-    def run(self) -> None:
-        """Run a sync handler to its end, whatever that is. Never raises."""
+    def run(self, around: Callable[[], AbstractContextManager[Any]] = one_request) -> None:
+        """Run a sync handler to its end, whatever that is, in the context `around()`. Never raises."""
         self._handling_since = time.monotonic()
         ending: Ending
         try:
-            with one_request():
+            with around():
                 ending = Returned(self._handle())
         except BaseException as exception:
             ending = Raised(exception)
         self._conclude(ending)
 
-    async def run_async(self) -> None:
-        """Run an async handler to its end, whatever that is. Never raises: the event loop would not survive some."""
+    async def run_async(self, around: Callable[[], AbstractAsyncContextManager[Any]] = OwnThread) -> None:
+        """Run an async handler to its end, whatever that is, in the context `around()`.
+
+        Never raises: the event loop would not survive some.
+        """
         self._handling_since = time.monotonic()
         ending: Ending
         try:
-            async with OwnThread():
+            async with around():
                 ending = Returned(await self.definition(*self._arguments(AsyncTaskContext)))
         except BaseException as exception:
             ending = Raised(exception)
@@ -132,6 +169,8 @@ class Call:
     def _conclude(self, ending: Ending) -> None:
         if self._concluded:
             return
+        if isinstance(ending, Raised):
+            self.raised = ending.exception
         for attempt in self.attempts:
             attempt.forget_what_rolled_back()
         try:

@@ -1,0 +1,68 @@
+"""What the helpers for tests make of a task is what a worker makes of it."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from cairnq_django.testing import immediate, run_pending
+from tests.testing import outcomes
+from tests.workers import run, runs_workers
+
+
+@runs_workers
+def test_a_worker_ends_tasks_like_this() -> None:
+    outcomes.submit_one_of_each()
+
+    run(outcomes.registry, queues=["default", "batches"], concurrency=4)
+
+    they_ended_as_expected()
+
+
+@pytest.mark.django_db
+def test_run_pending_ends_them_alike_in_the_transaction_of_a_test() -> None:
+    outcomes.submit_one_of_each()
+
+    run_pending(registry=outcomes.registry, fail_silently=True)
+
+    they_ended_as_expected()
+
+
+@runs_workers
+def test_run_pending_ends_them_alike_where_all_is_committed() -> None:
+    outcomes.submit_one_of_each()
+
+    run_pending(registry=outcomes.registry, fail_silently=True)
+
+    they_ended_as_expected()
+
+
+@pytest.mark.django_db
+def test_immediate_ends_them_alike_in_the_transaction_of_a_test() -> None:
+    with immediate(registry=outcomes.registry, fail_silently=True):
+        outcomes.submit_one_of_each()
+
+    they_ended_as_expected()
+
+
+@runs_workers
+def test_immediate_ends_them_alike_where_all_is_committed() -> None:
+    with immediate(registry=outcomes.registry, fail_silently=True):
+        outcomes.submit_one_of_each()
+
+    they_ended_as_expected()
+
+
+@runs_workers
+def test_immediate_ends_them_alike_in_a_transaction_of_the_code_under_test() -> None:
+    with immediate(registry=outcomes.registry, fail_silently=True), transaction.atomic():
+        outcomes.submit_one_of_each()
+
+    they_ended_as_expected()
+
+
+def they_ended_as_expected() -> None:
+    assert outcomes.ends() == outcomes.ENDS
+    assert outcomes.counts() == outcomes.COUNTS
+    assert outcomes.progress() == outcomes.PROGRESS
+    assert outcomes.is_put_off("snoozes")
