@@ -1,4 +1,4 @@
-"""Fixtures for pytest; loaded in every run where the package is installed, so it imports nothing that needs settings."""
+"""Fixtures for pytest. Loaded in each run where the package is installed, so it imports nothing that needs settings."""
 
 from __future__ import annotations
 

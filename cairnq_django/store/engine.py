@@ -93,7 +93,7 @@ def note_written(using: str, task_ids: Iterable[UUID]) -> None:
 
 def in_open_transaction(using: str) -> bool:
     """Whether one is open; as for Django's own `durable`, that of a `TestCase` around its tests is not meant."""
-    blocks = connections[using].atomic_blocks
+    blocks: list[Any] = connections[using].atomic_blocks
     return bool(blocks) and not blocks[-1]._from_testcase
 
 

@@ -12,7 +12,7 @@ from django.db import connections
 from ..conf import get_settings
 from ..registry import Registry, default_registry
 from ..signals import worker_error
-from ..store.engine import in_open_transaction, task_database
+from ..store.engine import task_database
 from ..worker.worker import Worker
 
 # What makes waiting short, and lets no test hang.
@@ -29,8 +29,8 @@ def live_worker(*, registry: Registry | None = None, **options: Any) -> Iterator
     outrank that.
 
     Raises `AssertionError` on leaving if the worker met errors, such as a database that refused it; those of handlers
-    are not among them. `RuntimeError` where it could not see the test's tasks: inside a `TestCase`'s transaction, and on
-    a SQLite database in memory.
+    are not among them. `RuntimeError` where it could not see the test's tasks: in the transaction of a `TestCase`, and
+    on a SQLite database in memory.
     """
     using = task_database()
     _refuse_what_it_could_not_see(using)

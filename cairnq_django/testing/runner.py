@@ -115,7 +115,8 @@ class Runner:
     def _handle(self, call: Call) -> list[_Failure]:
         """Call the handler, and return what failed for good within that."""
         outer = _nesting.failures
-        _nesting.failures = failures = []
+        failures: list[_Failure] = []
+        _nesting.failures = failures
         try:
             call.begin()
             # As on a worker's threads: a language or time zone that the test has activated is not the handler's.

@@ -71,7 +71,7 @@ def run_pending(
 arun_pending = twin(run_pending)
 
 
-class immediate(ContextDecorator):  # noqa: N801 - as Django names what is used like this
+class immediate(ContextDecorator):
     """While the context lasts, each submit runs its task before it returns it, as the task has ended.
 
     In the thread that submits and on its connection, also inside Django's `TestCase`; claimed, handled and settled as
@@ -84,9 +84,7 @@ class immediate(ContextDecorator):  # noqa: N801 - as Django names what is used 
     functions, also `async` ones.
     """
 
-    def __init__(
-        self, *, delayed: bool = False, fail_silently: bool = False, registry: Registry | None = None
-    ) -> None:
+    def __init__(self, *, delayed: bool = False, fail_silently: bool = False, registry: Registry | None = None) -> None:
         self._delayed = delayed
         self._fail_silently = fail_silently
         self._registry = registry if registry is not None else default_registry

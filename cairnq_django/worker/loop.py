@@ -332,9 +332,7 @@ class Loop:
 
     def _take_on(self, batch: list[Claim], leased_at: float) -> None:
         definition = self._definition(batch[0].name)
-        call = Call.of(
-            definition, batch, _calling_side, using=self._using, options=self._options, leased_at=leased_at
-        )
+        call = Call.of(definition, batch, _calling_side, using=self._using, options=self._options, leased_at=leased_at)
         self._calls.add(call)
         self._heartbeat.add(call.attempts)
         self._slots.add(call)
