@@ -105,7 +105,7 @@ class _Expectation:
         for field, (wanted, found) in self._unequal(task).items():
             if isinstance(wanted, (dict, list)) and isinstance(found, (dict, list)):
                 diff = difflib.ndiff(pformat(wanted).splitlines(), pformat(found).splitlines())
-                lines += [f"{field}, expected (-) and found (+):", *(f"  {line.rstrip()}" for line in diff)]
+                lines += [f"{field}, expected (-) and found (+):", *(f"  {line.rstrip()}" for line in diff if line.strip())]
             else:
                 lines.append(f"{field}: {_shown(found)}, not {_shown(wanted)}")
         return lines
@@ -161,7 +161,7 @@ def _message(expectation: _Expectation, times: int, matching: Sequence[Task], ta
 
 
 def _times(count: int) -> str:
-    return {0: "at all", 1: "once"}.get(count, f"{count} times")
+    return "once" if count == 1 else f"{count} times"
 
 
 def _listed(tasks: Sequence[Task], differences: Callable[[Task], list[str]] = lambda task: []) -> list[str]:
