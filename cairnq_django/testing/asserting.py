@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from pprint import pformat
+from pprint import pformat, saferepr
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from django.utils.text import Truncator
@@ -173,4 +173,4 @@ def _listed(tasks: Sequence[Task], differences: Callable[[Task], list[str]] = la
 
 
 def _shown(value: Any) -> str:
-    return Truncator(repr(value)).chars(SHOWN_LENGTH)
+    return Truncator(saferepr(value)).chars(SHOWN_LENGTH)

@@ -63,7 +63,7 @@ class _Space:
             connection.atomic_blocks[-1].__exit__(None, None, None)
         if self._block is not None:
             # PostgreSQL takes no more statements after one that failed.
-            connection.needs_rollback |= not connection.is_usable()
+            connection.needs_rollback |= connection.connection is not None and not connection.is_usable()
             self._block.__exit__(None, None, None)
 
     def run_hooks(self) -> None:

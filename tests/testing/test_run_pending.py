@@ -284,6 +284,22 @@ def test_a_broken_transaction_is_rolled_back_to_where_the_handler_began() -> Non
     assert [counter.name for counter in Counter.objects.all()] == ["kept"]
 
 
+@pytest.mark.django_db(databases=["default", "dedicated"])
+def test_tasks_with_a_database_of_their_own_run_beside_the_projects(settings: Any) -> None:
+    settings.DATABASE_ROUTERS = ["tests.store.test_dedicated_database.Router"]
+    Counter.objects.create(name="seen")
+    registry = Registry()
+
+    @registry.task
+    def see(ctx: TaskContext, payload: Any) -> int:
+        with transaction.atomic(durable=True):
+            return Counter.objects.count()
+
+    submit("see")
+    (task,) = run_pending(registry=registry)
+    assert (task.result, task._state.db) == (1, "dedicated")
+
+
 class AsyncTests(TestCase):
     async def test_async_tests_have_a_twin(self) -> None:
         registry = Registry()
