@@ -21,6 +21,9 @@ from ..submission import TaskId, as_task_id, definition_of
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+# What failed is the test: unittest leaves the frames of such modules out of its reports, as pytest those that hide.
+__unittest = True
+
 SHOWN = 10  # tasks that a message lists
 SHOWN_LENGTH = 200  # characters of a value that a line shows
 DELAY_TOLERANCE = 1.0  # seconds
@@ -60,6 +63,7 @@ def assert_submitted(
 
     What can be expected is what `submitted()` takes. Raises `AssertionError`, saying what was submitted instead.
     """
+    __tracebackhide__ = True
     return _check(_Expectation(task, payload, expected), integer(times, "times", minimum=0))
 
 
@@ -67,10 +71,12 @@ def assert_not_submitted(
     task: TaskDef[Any, Any] | str | None = None, payload: Any = ..., **expected: Unpack[Expected]
 ) -> None:
     """Check that no task like this was submitted, or none at all. Raises `AssertionError` with those that were."""
+    __tracebackhide__ = True
     _check(_Expectation(task, payload, expected), 0)
 
 
 def _check(expectation: _Expectation, times: int) -> list[Task]:
+    __tracebackhide__ = True
     tasks = _all()
     matching = expectation.matching(tasks)
     if len(matching) != times:
@@ -105,7 +111,10 @@ class _Expectation:
         for field, (wanted, found) in self._unequal(task).items():
             if isinstance(wanted, (dict, list)) and isinstance(found, (dict, list)):
                 diff = difflib.ndiff(pformat(wanted).splitlines(), pformat(found).splitlines())
-                lines += [f"{field}, expected (-) and found (+):", *(f"  {line.rstrip()}" for line in diff if line.strip())]
+                lines += [
+                    f"{field}, expected (-) and found (+):",
+                    *(f"  {line.rstrip()}" for line in diff if line.strip()),
+                ]
             else:
                 lines.append(f"{field}: {_shown(found)}, not {_shown(wanted)}")
         return lines

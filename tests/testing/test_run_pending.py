@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.test import TestCase
 from django.utils import translation
 
@@ -29,7 +29,7 @@ from cairnq_django.store.engine import task_database
 from cairnq_django.testing import arun_pending, run_pending
 from cairnq_django.testing.isolation import as_if_alone
 from tests.app.models import Counter
-from tests.workers import expire
+from tests.workers import database_refusing, expire, runs_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,6 +233,25 @@ def test_call_is_refused_where_nobody_would_run_its_task() -> None:
         call("echo", timeout=1)
     with transaction.atomic(), pytest.raises(transaction.TransactionManagementError, match="Use submit"):
         call("echo", timeout=1)
+
+
+def test_a_handler_cannot_wait_for_what_nobody_runs() -> None:
+    registry = Registry()
+
+    @registry.task
+    def wait(ctx: TaskContext, payload: Any) -> None:
+        ctx.wait(ctx.submit("nobody_here"), timeout=1)
+
+    submit("wait", max_attempts=1)
+    with pytest.raises(TaskFailed, match="TransactionManagementError"):
+        run_pending(registry=registry)
+
+
+@runs_workers
+def test_what_a_worker_reports_and_survives_is_raised() -> None:
+    submit(echo, "poison")
+    with database_refusing("poison", "result"), pytest.raises(DatabaseError, match="not this"):
+        run_pending(registry=registry)
 
 
 def test_queries_of_the_test_are_still_counted(django_assert_max_num_queries: Callable[..., Any]) -> None:
