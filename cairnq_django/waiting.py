@@ -22,7 +22,7 @@ from .models import PausedQueue, Task
 from .notify import Channel
 from .registry import TaskDef
 from .statuses import TERMINAL
-from .store.engine import can_see_the_end, in_open_transaction, task_database
+from .store.engine import awaits_commit, can_see_the_end, task_database
 from .submission import TaskId, as_task_id
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _check_timeout(timeout: Seconds | None) -> float | None:
 
 
 def _refuse_in_transaction(using: str) -> None:
-    if in_open_transaction(using):
+    if awaits_commit(using):
         raise TransactionManagementError(
             f"call() would never end: inside the transaction that is open on database {using!r} the task stays "
             "invisible to every worker. Use submit() here, or call() outside the atomic block (with ATOMIC_REQUESTS, "

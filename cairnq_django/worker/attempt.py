@@ -22,7 +22,7 @@ from ..serialization import clean_text
 from ..statuses import TERMINAL, TaskStatus
 from ..store import control, settle
 from ..store.claim import Claim
-from ..store.engine import holds_the_only_write_lock, in_open_transaction
+from ..store.engine import awaits_commit, holds_the_only_write_lock
 from .connections import on_a_sound_connection
 
 logger = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class Attempt:
         Any other outcome, also that of a task that is to be canceled, is `decided`, to be recorded when this
         transaction has been rolled back. Raises `LostLease`.
         """
-        if not in_open_transaction(self.using):
+        if not awaits_commit(self.using):
             raise CairnQError(f"{self} is atomic: settle it in the thread that its transaction is in")
         self.forget_what_rolled_back()
         with self._settling:
@@ -230,7 +230,7 @@ class Attempt:
         def show() -> None:
             self._ask(lambda: control.progress(self.using, self.claim.lease, value=checked, message=shown))
 
-        if in_open_transaction(self.using):
+        if awaits_commit(self.using):
             # Nobody could see it before the commit, and the row would stay locked against the heartbeat until then.
             transaction.on_commit(lambda: self._unless_lost(show), using=self.using)
         else:
@@ -238,7 +238,7 @@ class Attempt:
 
     def heartbeat(self) -> None:
         self.check_lease()
-        if not in_open_transaction(self.using):
+        if not awaits_commit(self.using):
             sent_at = time.monotonic()
             if self._ask(self._renew):
                 self.renewed(sent_at)
@@ -274,7 +274,7 @@ class Attempt:
 
     def _note_settled(self) -> None:
         self._settled = True
-        if in_open_transaction(self.using):
+        if awaits_commit(self.using):
             self._uncommitted = True
             transaction.on_commit(self._committed, using=self.using)
 
