@@ -25,6 +25,7 @@ from ..submission import TaskId, as_task_id
 from ..worker.attempt import Attempt
 from ..worker.call import Call
 from ..worker.context import CallingSide
+from ..worker.dispatcher import News, Teller
 from ..worker.options import WorkerOptions
 from ..worker.settlement import Settlement
 from .isolation import as_if_alone, as_if_alone_async
@@ -60,14 +61,15 @@ class Runner:
         self._calling_side = CallingSide(
             submit=client.submit_child, asubmit=client.asubmit_child, wait=self._wait, await_=self._await
         )
+        self._teller = Teller(self.using, _tell)
         self._failures: list[_Failure] = []
 
     def tidy_up(self) -> None:
         """See to what a worker sees to before it claims."""
-        while sum(map(len, maintenance.recover(self.using))) == maintenance.RECOVERY_BATCH:
-            pass
-        while len(maintenance.expire(self.using)) == maintenance.EXPIRE_BATCH:
-            pass
+        while any(recovered := maintenance.recover(self.using)):
+            self._teller.recovered(*recovered)
+        while expired := maintenance.expire(self.using):
+            self._teller.canceled(expired)
         pauses.end_those_over(self.using)
 
     def run(self, definition: TaskDef[Any, Any], task_ids: Collection[UUID]) -> Sequence[Attempt]:
@@ -77,7 +79,13 @@ class Runner:
         if not claims:
             return ()
         call = Call.of(
-            definition, claims, self._calling_side, using=self.using, options=self._options, leased_at=leased_at
+            definition,
+            claims,
+            self._calling_side,
+            using=self.using,
+            options=self._options,
+            leased_at=leased_at,
+            tell=self._teller.settled,
         )
         for attempt in call.attempts:
             # Whoever asks for it to be canceled does so in no time.
@@ -152,6 +160,11 @@ def _run(call: Call) -> None:
         async_to_sync(call.run_async)(as_if_alone_async)
     else:
         call.run(as_if_alone)
+
+
+def _tell(news: News) -> None:
+    with as_if_alone():
+        news.send()
 
 
 def _raise(phase: str, error: BaseException, task_id: UUID) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
@@ -20,10 +21,21 @@ from cairnq_django import (
     submit_many,
 )
 from cairnq_django.clock import after
+from cairnq_django.signals import (
+    task_canceled,
+    task_failed,
+    task_retried,
+    task_started,
+    task_submitted,
+    task_succeeded,
+)
 from tests.app.models import Counter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
+
+    from django.dispatch import Signal
 
 registry = Registry()
 
@@ -177,6 +189,14 @@ PAYLOADS = {
 }
 
 SUCCEEDED, FAILED, CANCELED, QUEUED = "succeeded", "failed", "canceled", "queued"
+TOLD = {
+    task_submitted: "submitted",
+    task_started: "started",
+    task_succeeded: "succeeded",
+    task_retried: "retried",
+    task_failed: "failed",
+    task_canceled: "canceled",
+}
 PLAIN = {"metadata": {}, "attempt": 1}
 
 #: How each task ends: status, attempt, result, code of its error, and the outcomes of its attempts that failed.
@@ -226,6 +246,16 @@ COUNTS = {
 }
 
 
+def _told(status: str, attempt: int, result: Any, code: str | None, outcomes: list[str]) -> list[str]:
+    ended = [status] if status != QUEUED else []
+    return ["submitted", *["started"] * attempt, *["retried"] * outcomes.count("retried"), *ended]
+
+
+#: Which signals are sent of the tasks of each name, sorted.
+SIGNALS = {name: sorted(signal for end in ends for signal in _told(*end)) for name, ends in ENDS.items()}
+SIGNALS["snoozes"] = ["started", "submitted"]
+
+
 def submit_one_of_each() -> None:
     Counter.objects.bulk_create([Counter(name=name) for name in COUNTS])
     for definition in registry:
@@ -258,3 +288,21 @@ def counts() -> dict[str, int]:
 def is_put_off(name: str) -> bool:
     later: datetime | Any = after(3000)
     return Task.objects.filter(name=name, run_at__gt=later).exists()
+
+
+@contextmanager
+def signals() -> Iterator[dict[str, list[str]]]:
+    """Collect which signals are sent while the context lasts, by the names of their tasks, in the form of `SIGNALS`."""
+    heard: dict[str, list[str]] = {}
+
+    def receive(signal: Signal, task: Task, **facts: Any) -> None:
+        heard.setdefault(task.name, []).append(TOLD[signal])
+        heard[task.name].sort()
+
+    for signal in TOLD:
+        signal.connect(receive)
+    try:
+        yield heard
+    finally:
+        for signal in TOLD:
+            signal.disconnect(receive)
