@@ -26,6 +26,7 @@ __unittest = True
 
 SHOWN = 10  # tasks that a message lists
 SHOWN_LENGTH = 200  # characters of a value that a line shows
+SHOWN_LINES = 40  # of a difference
 DELAY_TOLERANCE = 1.0  # seconds
 
 
@@ -110,11 +111,7 @@ class _Expectation:
         lines = []
         for field, (wanted, found) in self._unequal(task).items():
             if isinstance(wanted, (dict, list)) and isinstance(found, (dict, list)):
-                diff = difflib.ndiff(pformat(wanted).splitlines(), pformat(found).splitlines())
-                lines += [
-                    f"{field}, expected (-) and found (+):",
-                    *(f"  {line.rstrip()}" for line in diff if line.strip()),
-                ]
+                lines += [f"{field}, expected (-) and found (+):", *(f"  {line}" for line in _diff(wanted, found))]
             else:
                 lines.append(f"{field}: {_shown(found)}, not {_shown(wanted)}")
         return lines
@@ -167,6 +164,14 @@ def _message(expectation: _Expectation, times: int, matching: Sequence[Task], ta
     else:
         lines.append("Nothing was submitted at all.")
     return "\n".join(lines)
+
+
+def _diff(wanted: Any, found: Any) -> list[str]:
+    """What differs between the lines, which takes no long time however large the values are."""
+    before, after = (pformat(value, width=100).splitlines() for value in (wanted, found))
+    diff = [Truncator(line).chars(SHOWN_LENGTH) for line in difflib.unified_diff(before, after, n=2, lineterm="")]
+    header = 3  # no names of files here, nor where the first part begins
+    return diff[header : SHOWN_LINES + header] + (["..."] if len(diff) > SHOWN_LINES + header else [])
 
 
 def _times(count: int) -> str:

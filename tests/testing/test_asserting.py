@@ -91,13 +91,24 @@ def test_a_near_miss_is_shown_with_what_differs() -> None:
         Under that name there is:
           send {'order': 8, 'to': ['ada']} in queue 'mail', queued
             payload, expected (-) and found (+):
-              - {'order': 7, 'to': ['ada']}
-              ?           ^
-              + {'order': 8, 'to': ['ada']}
-              ?           ^
+              -{'order': 7, 'to': ['ada']}
+              +{'order': 8, 'to': ['ada']}
             queue: 'mail', not 'bulk'
         """
     )
+
+
+def test_what_differs_in_a_large_payload_is_cut_out() -> None:
+    items = [{"number": number, "text": "x" * 50} for number in range(500)]
+    submit(send, {"items": items})
+    lines = message(lambda: assert_submitted(send, {"items": [*items[:250], "other", *items[251:]]})).splitlines()
+    assert [line.strip() for line in lines if line.strip().startswith(("-", "+"))] == [
+        "-           'other',",
+        f"+           {{'number': 250, 'text': '{'x' * 50}'}},",
+    ]
+    all_other = message(lambda: assert_submitted(send, {"items": list(range(5000))}))
+    assert all_other.endswith("...")
+    assert len(all_other.splitlines()) < 60
 
 
 def test_what_was_submitted_too_often_is_listed() -> None:
