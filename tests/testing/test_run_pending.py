@@ -305,7 +305,8 @@ def test_a_broken_transaction_is_rolled_back_to_where_the_handler_began() -> Non
 
 @pytest.mark.django_db(databases=["default", "dedicated"])
 def test_tasks_with_a_database_of_their_own_run_beside_the_projects(settings: Any) -> None:
-    settings.DATABASE_ROUTERS = ["tests.store.test_dedicated_database.Router"]
+    settings.DATABASE_ROUTERS = ["cairnq_django.routers.CairnQRouter"]
+    settings.CAIRNQ = {"DATABASE": "dedicated"}
     Counter.objects.create(name="seen")
     registry = Registry()
 
