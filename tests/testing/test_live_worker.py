@@ -9,7 +9,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 import cairnq_django
 from cairnq_django import Registry, Task, TaskContext, Worker, call, submit
@@ -55,7 +55,8 @@ def test_errors_that_the_worker_meets_fail_the_test() -> None:
 
     def meets(error: Exception) -> None:
         with live_worker(registry=registry) as worker:
-            worker_error.send(Worker, worker=worker, phase="claim", error=error, task_id=None)
+            for each in (OperationalError("database is locked"), error):
+                worker_error.send(Worker, worker=worker, phase="claim", error=each, task_id=None)
 
     message = "The worker met errors:\n  claim: OSError"
     with live_worker(registry=registry), pytest.raises(AssertionError, match=message) as caught:
