@@ -29,8 +29,8 @@ def live_worker(*, registry: Registry | None = None, **options: Any) -> Iterator
     outrank that.
 
     Raises `AssertionError` on leaving if the worker met errors, such as a database that refused it; those of handlers
-    are not among them, nor conflicts, after which it tries again. `RuntimeError` where it could not see the test's tasks: in the transaction of a `TestCase`, and
-    on a SQLite database in memory.
+    are not among them, nor conflicts, after which it tries again. `RuntimeError` where it could not see the test's
+    tasks: in the transaction of a `TestCase`, and on a SQLite database in memory.
     """
     using = task_database()
     _refuse_what_it_could_not_see(using)
