@@ -149,7 +149,7 @@ class _Pending:
         if definition is None:
             return None
         size = min(definition.batch or 1, limit)
-        task_ids = list(due.filter(name=name).values_list("pk", flat=True)[:size])
+        task_ids = list(due.filter(name__in=definition.names).values_list("pk", flat=True)[:size])
         attempts = self.runner.run(definition, task_ids)
         # Also what someone else has claimed meanwhile: it is not ours to wait for.
         self._left.update({*task_ids} - {each.claim.lease.task_id for each in attempts})
@@ -175,11 +175,15 @@ class _Pending:
 
 
 def _names(tasks: Iterable[TaskDef[Any, Any] | str], registry: Registry) -> Collection[str]:
-    names = [definition_of(task).name for task in tasks]
-    for name in names:
-        if name not in registry:
+    """Those of the tasks, with their aliases; all that there are if none are given."""
+    names: list[str] = []
+    for task in tasks:
+        name = definition_of(task).name
+        definition = registry.get(name)
+        if definition is None:
             known = ", ".join(map(repr, registry.names)) or "none"
             raise ValueError(f"Task {name!r} has no handler to run here (there are handlers for: {known})")
+        names += definition.names
     return names or registry.names
 
 

@@ -95,6 +95,18 @@ def test_it_runs_the_named_tasks_and_queues_alone() -> None:
     assert Task.objects.queued().get().name == "nobody_here"
 
 
+def test_it_runs_what_was_submitted_under_an_earlier_name_together_with_the_rest() -> None:
+    registry = Registry()
+
+    @registry.task(aliases=["measure"], batch=3)
+    def sizes(items: list[TaskContext]) -> Any:
+        return {item.task_id: len(items) for item in items}
+
+    submit_many("measure", [1, 2])
+    submit(sizes, 3)
+    assert [task.result for task in run_pending(sizes, registry=registry)] == [3, 3, 3]
+
+
 def test_it_refuses_a_task_without_a_handler() -> None:
     with pytest.raises(
         ValueError, match=r"'ecko' has no handler to run here \(there are handlers for: 'chain', 'echo'"
