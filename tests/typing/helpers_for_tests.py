@@ -46,7 +46,7 @@ async def inferred_async() -> None:
 
 
 def mistakes() -> None:
-    run_pending(queue="mail")  # type: ignore[call-arg]
-    assert_submitted(charge, quue="mail")  # type: ignore[call-arg]
-    assert_submitted(charge, times="2")  # type: ignore[arg-type]
-    decorated("7")  # type: ignore[arg-type]
+    run_pending(queue="mail")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    assert_submitted(charge, quue="mail")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    assert_submitted(charge, times="2")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    decorated("7")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
