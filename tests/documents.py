@@ -145,6 +145,7 @@ class Project:
         foreign = {"DATABASE_URL", "DJANGO_SETTINGS_MODULE"}  # the test run's own
         self.env = {name: value for name, value in os.environ.items() if name not in foreign}
         self.env["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
+        self.env["PYTEST_PLUGINS"] = "cairnq_django.pytest_plugin"  # which is found by itself once it is installed
         if not (folder / "manage.py").exists():
             self.run(sys.executable, "-m", "django", "startproject", "mysite", ".")
         self.env["DJANGO_SETTINGS_MODULE"] = "mysite.settings"
