@@ -112,6 +112,9 @@ def _limit(what: str, seconds: float | None) -> str:
 def _end_process(worker: Worker, status: int) -> None:
     if worker.hanging:
         # Python would wait for threads of handlers that do not end.
+        sentry_sdk = sys.modules.get("sentry_sdk")
+        if sentry_sdk is not None:
+            sentry_sdk.flush(timeout=2.0)
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -101,6 +101,7 @@ class Attempt:
         self.due_in: float | None = None  # seconds until the task is due again, once it is queued again
         self.counts_as = ""  # once it is settled: which field of `Work` counts it, if any
         self.decided: Outcome | None = None  # by the handler, in a transaction that this rolls back
+        self.error: Envelope | None = None  # once it is settled: that it failed with, if it did
         self.began: float | None = None  # its handler, on the monotonic clock
         self.seconds: float | None = None  # that its handler took, once it has ended
         self.context: Context | None = None  # that its handler runs in, or ran in, if signals are to be sent in it
@@ -337,6 +338,7 @@ class Attempt:
         elif status in TERMINAL:
             self.counts_as = status.value
             notify.announce(self.using, Channel.ENDED, [str(lease.task_id)])
+        self.error = error
         if self.counts_as:
             self._untold = self._as_settled(outcome, status, error)
         return status
