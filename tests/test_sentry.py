@@ -187,12 +187,12 @@ def test_what_is_no_failed_attempt_is_no_event(registry: Registry, events: list[
 
 
 def test_breadcrumbs_and_tags_are_of_the_task_alone(registry: Registry, events: list[Event]) -> None:
-    submit("work", "first", max_attempts=1)
-    submit("work", "message")
-    submit("work", "second", max_attempts=1)
+    first, _, second = (submit("work", what, max_attempts=1) for what in ("first", "message", "second"))
     run(registry, concurrency=1)
-    first, message, second = events
-    for event, payload in ((first, "first"), (second, "second")):
+    # This one is sent by the handler, those of failed attempts once they are recorded.
+    (message,) = [event for event in events if "message" in event]
+    by_task = {tags(event)["task_id"]: event for event in events}
+    for event, payload in ((by_task[str(first.pk)], "first"), (by_task[str(second.pk)], "second")):
         crumbs = [
             crumb["message"] for crumb in event["breadcrumbs"]["values"] if crumb["message"].startswith("working")
         ]

@@ -186,7 +186,8 @@ def test_a_snooze_is_no_error(registry: Registry, spans: Spans) -> None:
 def test_what_a_handler_submits_belongs_to_its_span(registry: Registry, spans: Spans) -> None:
     submit("parent")
     run(registry)
-    outer, inner = spans.of("process")
+    by_name = {_said(span)["messaging.cairnq_django.task.name"]: span for span in spans.of("process")}
+    outer, inner = by_name["parent"], by_name["work"]
     child = next(span for span in spans.of("send") if span.parent)
     assert child.parent is not None
     assert child.parent.span_id == outer.context.span_id
