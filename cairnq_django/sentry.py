@@ -58,8 +58,7 @@ def _scope_of_its_own(tasks: Sequence[Any], in_batch: bool) -> Iterator[None]:
 
 
 def _report(task: Task, error: Envelope | None, exception: BaseException | None, **facts: Any) -> None:
-    client = sentry_sdk.get_client()
-    if error is None or not client.is_active():
+    if error is None or not sentry_sdk.is_initialized():
         # A person had it retried.
         return
     about = {
@@ -77,11 +76,7 @@ def _report(task: Task, error: Envelope | None, exception: BaseException | None,
     with sentry_sdk.new_scope() as scope:
         _describe(scope, about)
         scope.set_context("cairnq_django", about)
-        if exception is not None:
-            event, hint = event_from_exception(exception, client_options=client.options, mechanism=_MECHANISM)
-            sentry_sdk.capture_event(event, hint=hint)
-        else:
-            sentry_sdk.capture_event(_event_of(task, error))
+        sentry_sdk.capture_event(*_event_of(exception) or [_event_without_traceback(task, error)])
 
 
 def _describe(scope: sentry_sdk.Scope, about: dict[str, Any]) -> None:
@@ -91,8 +86,20 @@ def _describe(scope: sentry_sdk.Scope, about: dict[str, Any]) -> None:
             scope.set_tag(tag, about[tag])
 
 
-def _event_of(task: Task, error: Envelope) -> Event:
-    """Of a failure that nothing was raised for: a timeout, a worker that is gone, `ctx.fail()`."""
+def _event_of(exception: BaseException | None) -> tuple[Event, dict[str, Any]] | None:
+    """The event and what goes with it; None if nothing was raised, or something that cannot be looked at."""
+    if exception is None:
+        return None
+    try:
+        options = sentry_sdk.get_client().options
+        event, hint = event_from_exception(exception, client_options=options, mechanism=_MECHANISM)
+    except Exception:
+        return None
+    return event, hint
+
+
+def _event_without_traceback(task: Task, error: Envelope) -> Event:
+    """For a timeout, a worker that is gone or `ctx.fail()`."""
     said = {"type": error["type"], "value": error["message"], "mechanism": _MECHANISM}
     # Messages name the worker or the time it took, and would each be an issue of its own.
     return {"level": "error", "exception": {"values": [said]}, "fingerprint": [task.name, error["code"]]}

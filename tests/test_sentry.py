@@ -47,6 +47,11 @@ class Kept(Transport):
             self.events.append(dict(event))
 
 
+class Defiant(Exception):
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError("no")
+
+
 @pytest.fixture
 def events() -> Iterator[list[Event]]:
     """What Sentry gets from workers that find it set up."""
@@ -57,7 +62,7 @@ def events() -> Iterator[list[Event]]:
     yield kept.events
     report_failures()()
     sentry_sdk.get_client().close()
-    sentry_sdk.init(default_integrations=False)
+    sentry_sdk.get_global_scope().set_client(None)
 
 
 @pytest.fixture
@@ -90,6 +95,8 @@ def registry(go: threading.Event) -> Registry:
         if payload == "message":
             sentry_sdk.capture_message("look at this")
             return None
+        if payload == "defy":
+            raise Defiant
         raise ValueError("boom")
 
     @registry.task
@@ -165,6 +172,13 @@ def test_a_timeout_and_a_worker_that_is_gone_are_events_without_an_exception(
     by_task = {tags(event)["task_id"]: event for event in events}
     assert by_task[str(late.pk)]["fingerprint"] == ["work", "handler_timeout"]
     assert by_task[str(lost.pk)]["fingerprint"] == ["elsewhere", "lease_expired"]
+
+
+def test_an_exception_that_defies_being_looked_at_is_an_event_too(registry: Registry, events: list[Event]) -> None:
+    submit("work", "defy", max_attempts=1)
+    run(registry)
+    (event,) = events
+    assert tags(event)["task_name"] == "work"
 
 
 def test_each_task_of_a_batch_that_raised_is_an_event(registry: Registry, events: list[Event]) -> None:
@@ -251,7 +265,50 @@ def test_sentry_as_it_comes_gets_one_event_for_each_failed_attempt(subprocess_en
     assert told == "[('work', 1), ('work', 2)]"
 
 
-def run_in_a_process(env: dict[str, str], *sources: str) -> str:
+def test_what_is_buffered_is_sent_before_a_process_is_left_that_handlers_would_hold_up(
+    subprocess_env: dict[str, str],
+) -> None:
+    told = run_in_a_process(
+        subprocess_env,
+        f"""
+        import threading
+        import django
+        import sentry_sdk
+        from django.core.management import call_command
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+        from sentry_sdk.transport import Transport
+
+        class Buffered(Transport):
+            def capture_envelope(self, envelope):
+                pass
+
+            def flush(self, timeout, callback=None):
+                print("events")
+
+        class Spans(TracerProvider):
+            def force_flush(self, timeout_millis=0):
+                print("spans")
+                return True
+
+        sentry_sdk.init({DSN!r}, transport=Buffered())
+        trace.set_tracer_provider(Spans())
+        django.setup()
+        from cairnq_django import submit, task
+
+        @task
+        def hang(ctx, payload):
+            threading.Event().wait()
+
+        submit("hang", max_attempts=1)
+        call_command("runworker", concurrency=1, max_run=0.2, verbosity=0)
+        """,
+        status=1,
+    )
+    assert told.splitlines()[-2:] == ["events", "spans"]
+
+
+def run_in_a_process(env: dict[str, str], *sources: str, status: int = 0) -> str:
     process = subprocess.run(
         [sys.executable, "-c", "\n".join(map(dedent, sources))],
         cwd=Path(__file__).resolve().parent.parent,
@@ -261,6 +318,6 @@ def run_in_a_process(env: dict[str, str], *sources: str) -> str:
         check=False,
         timeout=60,
     )
-    assert process.returncode == 0, process.stderr
+    assert process.returncode == status, process.stderr
     assert "failed for good" in process.stderr
     return process.stdout.strip()

@@ -23,10 +23,11 @@ from ..registry import TaskDef
 from ..serialization import normalize
 from ..signals import task_started
 from .aio import OwnThread
-from .attempt import Attempt, Failure, Outcome, Snoozed, Success
+from .attempt import Attempt
 from .connections import one_request
 from .context import AsyncTaskContext, CallingSide, TaskContext
 from .dispatcher import anyone_hears_of_ends, as_started
+from .outcomes import Failure, Outcome, Snoozed, Success
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,9 @@ from ..envelopes import Envelope
 from ..errors import CairnQError
 from ..models import Task
 from ..serialization import normalize
-from .attempt import Attempt, Failure, Outcome, Snoozed, Success
+from .attempt import Attempt
 from .connections import on_a_sound_connection
+from .outcomes import Failure, Outcome, Snoozed, Success
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -17,11 +19,12 @@ from cairnq_django import (
     TaskError,
     Worker,
     cancel,
+    current_task,
     get,
     submit,
     submit_many,
 )
-from cairnq_django.signals import task_started, task_succeeded, worker_started, worker_stopping
+from cairnq_django.signals import task_failed, task_started, task_succeeded, worker_started, worker_stopping
 from cairnq_django.worker import dispatcher
 from tests.factories import TaskFactory
 from tests.hearing import hearing, receiving
@@ -313,6 +316,81 @@ def test_a_receiver_that_wants_the_process_to_exit_ends_no_more_than_its_own_sig
     with receiving(task_succeeded, leave), hearing("task_succeeded") as ears:
         run(registry)
     assert {heard.task.result for heard in ears} >= {1, 2}
+
+
+@pytest.mark.parametrize("name", ["work", "work_async"])
+def test_async_receivers_are_awaited(registry: Registry, name: str) -> None:
+    told = []
+
+    async def hear(task: Task, signal: Any, **kwargs: Any) -> None:
+        await asyncio.sleep(0)
+        told.append((task.status, await Task.objects.filter(pk=task.pk).acount()))
+
+    submit(name)
+    with receiving(task_started, hear), receiving(task_succeeded, hear):
+        run(registry)
+    assert told == [("running", 1), ("succeeded", 1)]
+
+
+def test_receivers_see_what_the_handlers_context_held(registry: Registry) -> None:
+    tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+    seen = []
+
+    def see(**kwargs: Any) -> None:
+        task = current_task()
+        seen.append((task and task.task_id, tenant.get()))
+
+    @registry.task
+    def work_for(ctx: TaskContext, payload: str) -> None:
+        tenant.set(payload)
+        raise TaskError("no", retryable=False)
+
+    tasks = [submit("work_for", name) for name in ("ada", "bob")]
+    with receiving(task_failed, see):
+        run(registry)
+    assert sorted(seen, key=str) == sorted(((task.pk, task.payload) for task in tasks), key=str)
+
+
+class Defiant(Exception):
+    """Cannot be looked at, nor logged."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError("no")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise RuntimeError("no")
+
+
+def test_an_exception_that_defies_being_looked_at_ends_no_signal_but_its_own(registry: Registry) -> None:
+    @registry.task
+    def defy(ctx: TaskContext, payload: Any) -> None:
+        raise Defiant
+
+    def defiant(task: Task, **kwargs: Any) -> None:
+        if task.payload == 1:
+            raise Defiant
+
+    tasks = [submit("defy", number, max_attempts=1) for number in range(3)]
+    with hearing("task_failed") as ears, receiving(task_failed, defiant):
+        run(registry, concurrency=1)
+    assert [heard.task.pk for heard in ears] == [task.pk for task in tasks]
+    assert all(heard.handled is not None for heard in ears)
+
+
+def test_no_thread_is_started_for_signals_that_nobody_listens_to(registry: Registry) -> None:
+    threads: list[set[str]] = []
+
+    @registry.task
+    def look(ctx: TaskContext, payload: Any) -> None:
+        threads.append({thread.name for thread in threading.enumerate()})
+        if payload == "fail":
+            raise ValueError("boom")
+
+    for how in ("succeed", "fail", "look"):
+        submit("look", how, max_attempts=1)
+    run(registry, concurrency=1)
+    assert len(threads) == 3
+    assert "cairnq-signals" not in set().union(*threads)
 
 
 def test_a_slow_receiver_holds_up_no_other_task(registry: Registry, go: threading.Event) -> None:
