@@ -58,7 +58,7 @@ def _scope_of_its_own(tasks: Sequence[Any], in_batch: bool) -> Iterator[None]:
 
 
 def _report(task: Task, error: Envelope | None, exception: BaseException | None, **facts: Any) -> None:
-    if error is None or not sentry_sdk.is_initialized():
+    if error is None:
         # A person had it retried.
         return
     about = {
@@ -76,7 +76,8 @@ def _report(task: Task, error: Envelope | None, exception: BaseException | None,
     with sentry_sdk.new_scope() as scope:
         _describe(scope, about)
         scope.set_context("cairnq_django", about)
-        sentry_sdk.capture_event(*_event_of(exception) or [_event_without_traceback(task, error)])
+        event, hint = _event_of(exception) or (_event_without_traceback(task, error), None)
+        sentry_sdk.capture_event(event, hint)
 
 
 def _describe(scope: sentry_sdk.Scope, about: dict[str, Any]) -> None:
