@@ -39,6 +39,7 @@ ONCE = [
             "reference",
             "registry",
             "rooms",
+            "routers",
             "sentry",
             "serialization",
             "testproject",
