@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 import threading
-from pathlib import Path
-from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +16,7 @@ from sentry_sdk.transport import Transport
 from cairnq_django import AsyncTaskContext, Registry, Snooze, TaskContext, TaskError, cancel, retry, submit, submit_many
 from cairnq_django.sentry import report_failures
 from tests.factories import TaskFactory
-from tests.helpers import eventually
+from tests.helpers import eventually, output_of
 from tests.workers import ended, handlers_wait_for, quick, run, runs_workers, wait_for
 
 if TYPE_CHECKING:
@@ -235,7 +231,7 @@ FAILING_WORKER = """
 def test_neither_sentry_nor_opentelemetry_is_imported_where_the_project_does_not(
     subprocess_env: dict[str, str],
 ) -> None:
-    told = run_in_a_process(
+    told = output_of(
         subprocess_env,
         "import sys",
         FAILING_WORKER,
@@ -245,7 +241,7 @@ def test_neither_sentry_nor_opentelemetry_is_imported_where_the_project_does_not
 
 
 def test_sentry_as_it_comes_gets_one_event_for_each_failed_attempt(subprocess_env: dict[str, str]) -> None:
-    told = run_in_a_process(
+    told = output_of(
         subprocess_env,
         f"""
         import sentry_sdk
@@ -268,7 +264,7 @@ def test_sentry_as_it_comes_gets_one_event_for_each_failed_attempt(subprocess_en
 def test_what_is_buffered_is_sent_before_a_process_is_left_that_handlers_would_hold_up(
     subprocess_env: dict[str, str],
 ) -> None:
-    told = run_in_a_process(
+    told = output_of(
         subprocess_env,
         f"""
         import threading
@@ -306,18 +302,3 @@ def test_what_is_buffered_is_sent_before_a_process_is_left_that_handlers_would_h
         status=1,
     )
     assert told.splitlines()[-2:] == ["events", "spans"]
-
-
-def run_in_a_process(env: dict[str, str], *sources: str, status: int = 0) -> str:
-    process = subprocess.run(
-        [sys.executable, "-c", "\n".join(map(dedent, sources))],
-        cwd=Path(__file__).resolve().parent.parent,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert process.returncode == status, process.stderr
-    assert "failed for good" in process.stderr
-    return process.stdout.strip()

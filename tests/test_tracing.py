@@ -25,7 +25,7 @@ from cairnq_django import (
     submit_many,
     tracing,
 )
-from tests.helpers import eventually
+from tests.helpers import eventually, output_of
 from tests.workers import quick, run, runs_workers
 
 if TYPE_CHECKING:
@@ -137,6 +137,35 @@ def test_a_call_is_a_span_below_its_submit_and_linked_to_it(
     assert process.status.status_code == StatusCode.UNSET
     # It was the current one while the handler ran.
     assert get(task.pk).result["span"] == str(process.context.span_id)
+
+
+def test_the_trace_goes_on_in_another_process(spans: Spans, subprocess_env: dict[str, str]) -> None:
+    task = submit("work")
+    told = output_of(
+        subprocess_env,
+        """
+        import django
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+        exporter = InMemorySpanExporter()
+        trace.set_tracer_provider(TracerProvider())
+        trace.get_tracer_provider().add_span_processor(SimpleSpanProcessor(exporter))
+        django.setup()
+        from cairnq_django import Registry, Worker, tracing
+
+        tracing.instrument()
+        registry = Registry()
+        registry.task("work")(lambda ctx, payload: None)
+        Worker(registry=registry).run(burst=True)
+        for span in exporter.get_finished_spans():
+            print(span.name, span.context.trace_id, span.parent.span_id, span.attributes["messaging.message.id"])
+        """,
+    )
+    sent = spans.only("send").context
+    assert told == f"process default {sent.trace_id} {sent.span_id} {task.pk}"
 
 
 def test_the_context_travels_in_the_metadata_beside_what_the_caller_put_there(registry: Registry, spans: Spans) -> None:
