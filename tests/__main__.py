@@ -35,6 +35,7 @@ ONCE = [
             "instrumentation",
             "logs",
             "packaging",
+            "public_api",
             "readme",
             "reference",
             "registry",
