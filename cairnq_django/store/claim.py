@@ -38,7 +38,7 @@ _FURTHER = 4
 # An earlier result and error, which may be large, are not the handler's business.
 _READ = (
     *("id", "attempt", "name", "queue", "payload", "metadata", "max_attempts", "key"),
-    *("parent_id", "root_id", "correlation_id", "run_at", "priority"),
+    *("parent_id", "root_id", "correlation_id", "created_at", "started_at", "run_at", "priority"),
 )
 
 
@@ -66,7 +66,10 @@ class Claim(NamedTuple):
     parent_id: UUID | None
     root_id: UUID
     correlation_id: str | None
+    created_at: datetime
+    started_at: datetime
     run_at: datetime
+    priority: int
     payload_bytes: int = 0  # as JSON text, where the draw has a limit of bytes
 
 
@@ -169,7 +172,7 @@ def _running(worker_id: str | Slot, lease_until: Combinable) -> dict[str, Any]:
 
 def _claims(taken: list[tuple[Any, ...]], worker_id: str) -> list[Claim]:
     taken.sort(key=_claim_order)
-    return [Claim(Lease(task_id, worker_id, attempt), *columns) for task_id, attempt, *columns, _ in taken]
+    return [Claim(Lease(task_id, worker_id, attempt), *columns) for task_id, attempt, *columns in taken]
 
 
 def _claim_order(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -15,7 +15,6 @@ from typing import Any
 from uuid import UUID
 
 from .. import __version__, client, notify, waiting
-from ..backoff import retry_delay
 from ..limits import HOST_LENGTH
 from ..notify import Channel
 from ..registry import Registry, TaskDef
@@ -90,7 +89,6 @@ class Loop:
         self._sweeper = Sweeper(self._using, options.retention, worker_id=self.worker_id, report=self._report)
         presence = Presence(self._using, self.worker_id, self.state, self._report)
         self._bookkeeper = Bookkeeper(self._using, presence, report=self._report)
-        self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
         self._recovery_interval = min(options.lease / 3, MAX_RECOVERY_INTERVAL)
         self._next_recovery = self._tidy_from = 0.0
         self._is_blind = False  # whether the latest look failed
@@ -335,6 +333,7 @@ class Loop:
 
     def _take_on(self, batch: list[Claim], leased_at: float) -> None:
         definition = self._definition(batch[0].name)
+        delay = self._options.retry_delay_of(definition)
         attempts = [
             Attempt(
                 claim,
@@ -342,7 +341,7 @@ class Loop:
                 json_depth=json_depth(self._using),
                 lease=self._options.lease,
                 leased_at=leased_at,
-                retry_delay=self._retry_delay,
+                retry_delay=delay,
             )
             for claim in batch
         ]
