@@ -1,0 +1,34 @@
+"""Tell the receivers of the framework's `task_finished` of every task that ended, however it did."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ..signals import task_canceled, task_failed, task_succeeded
+from . import handlers, results
+from .framework import task_finished
+
+_UID: Final = "cairnq_django.tasks_backend"
+
+
+def connect() -> None:
+    """Listen to this app's own signals; doing it again changes nothing."""
+    for signal in (task_succeeded, task_failed, task_canceled):
+        signal.connect(_tell_finished, dispatch_uid=_UID)
+
+
+def disconnect() -> None:
+    for signal in (task_succeeded, task_failed, task_canceled):
+        signal.disconnect(dispatch_uid=_UID)
+
+
+def _tell_finished(sender: Any, *, task: Any, **facts: Any) -> None:
+    # The exception that ended the task, if one did, is being handled meanwhile.
+    handler = handlers.registered(task.name)
+    if handler is None or not results.is_call(task.payload):
+        return
+    if deferred := task.get_deferred_fields():
+        # All in one go, instead of each when it is asked for.
+        task.refresh_from_db(fields=list(deferred))
+    result = results.of_row(task, handler.declared)
+    task_finished.send_robust(sender=handler.sender(result), task_result=result)
