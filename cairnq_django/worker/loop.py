@@ -8,18 +8,20 @@ import socket
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 from uuid import UUID
+
+from django.dispatch import Signal
 
 from .. import __version__, client, notify, waiting
 from ..limits import HOST_LENGTH
 from ..notify import Channel
 from ..registry import Registry, TaskDef
 from ..serialization import clean_text
-from ..signals import worker_error
+from ..signals import worker_error, worker_started, worker_stopping
 from ..store import claim as claims
 from ..store import maintenance, pauses, settle
 from ..store import stats as read_model
@@ -33,8 +35,9 @@ from .attempt import Attempt
 from .bookkeeper import Bookkeeper
 from .budgets import Plan
 from .call import Call
-from .connections import refresh
+from .connections import one_request, refresh
 from .context import CallingSide
+from .dispatcher import Dispatcher
 from .heartbeat import Heartbeat
 from .inbox import Inbox
 from .lookahead import AHEAD, Lookahead
@@ -89,6 +92,7 @@ class Loop:
         self._sweeper = Sweeper(self._using, options.retention, worker_id=self.worker_id, report=self._report)
         presence = Presence(self._using, self.worker_id, self.state, self._report)
         self._bookkeeper = Bookkeeper(self._using, presence, report=self._report)
+        self._dispatcher = Dispatcher(self._using, inbox.nudge)
         self._recovery_interval = min(options.lease / 3, MAX_RECOVERY_INTERVAL)
         self._next_recovery = self._tidy_from = 0.0
         self._is_blind = False  # whether the latest look failed
@@ -118,8 +122,10 @@ class Loop:
 
     def run(self) -> None:
         """Turn until stopped and drained. Never ends because of an error."""
-        logger.info("Worker %s started on queues %s", self.worker_id, ", ".join(self._options.queues))
+        extra = {"worker_id": self.worker_id}
+        logger.info("Worker %s started on queues %s", self.worker_id, ", ".join(self._options.queues), extra=extra)
         with ExitStack() as started:
+            started.callback(self._dispatcher.stop)
             started.callback(self._threads.close)
             started.callback(self._async_handlers.close)
             self._heartbeat.start()
@@ -130,6 +136,7 @@ class Loop:
                 self._sweeper.start()
                 started.callback(self._sweeper.stop)
             started.enter_context(self._wake_ups())
+            self._tell(worker_started)
             while not self._is_over():
                 try:
                     self._turn()
@@ -137,7 +144,7 @@ class Loop:
                     self._report("loop", error)
                     self._take_in(self._inbox.wait(RETRY_PAUSE))
         self._take_in(self._inbox.wait(0))
-        logger.info("Worker %s ended", self.worker_id)
+        logger.info("Worker %s ended", self.worker_id, extra=extra)
 
     def _turn(self) -> None:
         refresh(self._using)
@@ -148,7 +155,7 @@ class Loop:
             self._bound_the_drain(self._drain_deadline)
         elif self._inbox.stopped:
             self._start_to_drain()
-        else:
+        elif not self._dispatcher.is_behind:
             self._claim_if_there_may_be_something()
         if not self._is_over():
             self._take_in(self._inbox.wait(self._patience(), self._linger()))
@@ -171,7 +178,7 @@ class Loop:
         now = time.monotonic()
         for call in [call for call in self._calls if call.deadline is not None and call.deadline <= now]:
             if call.time_out():
-                logger.warning("%s ran longer than %g s and is abandoned", call, call.max_run)
+                logger.warning("%s ran longer than %g s and is abandoned", call, call.max_run, extra=call.about)
                 self._abandoned(call)
                 self._settlement.add(call)
         if len(self._hanging) >= self._options.concurrency and not self._inbox.stopped:
@@ -241,6 +248,7 @@ class Loop:
         """Whether there may be more."""
         queued, ended = maintenance.recover(self._using)
         self._bookkeeper.recovered(queued, ended)
+        self._dispatcher.recovered(queued, ended)
         if queued:
             logger.warning("Queued again, since their workers are gone: %d", len(queued))
             self._announce_queued(task.queue for task in queued)
@@ -251,7 +259,7 @@ class Loop:
     def _expire(self) -> bool:
         """Whether there may be more."""
         expired = maintenance.expire(self._using)
-        self._announce_ended(expired)
+        self._canceled(expired)
         return len(expired) == maintenance.EXPIRE_BATCH
 
     def _end_pauses(self) -> None:
@@ -313,7 +321,7 @@ class Loop:
             # There may be no thread to be had.
             self._give_back(self._slots.take_back())
             released = settle.release(self._using, [claim.lease for batch in batches for claim in batch])
-            self._announce_ended(released.ended)
+            self._canceled(released.ended)
             raise
 
     def _in_batches(self, claimed: list[Claim]) -> Iterator[list[Claim]]:
@@ -342,6 +350,7 @@ class Loop:
                 lease=self._options.lease,
                 leased_at=leased_at,
                 retry_delay=delay,
+                tell=self._dispatcher.settled,
             )
             for claim in batch
         ]
@@ -381,7 +390,7 @@ class Loop:
         leases = [attempt.claim.lease for attempt in attempts if not attempt.settled]
         released = settle.release(self._using, leases)
         self._announce_queued(attempt.claim.queue for attempt in attempts)
-        self._announce_ended(released.ended)
+        self._canceled(released.ended)
         return len(released.queued)
 
     def _take_in(self, ended: list[Call]) -> None:
@@ -393,7 +402,7 @@ class Loop:
                 self._lookahead.handled(call.seconds)
             elif call in self._hanging:
                 self._hanging.remove(call)
-                logger.info("The abandoned handler of %s has ended", call)
+                logger.info("The abandoned handler of %s has ended", call, extra=call.about)
 
     def _patience(self) -> float:
         """How many seconds there is nothing to do for, as far as can be known."""
@@ -405,7 +414,7 @@ class Loop:
             moments.append(now if self._settlement.was_cut_short else now + RETRY_PAUSE)
         if self._drain_deadline is not None:
             moments.append(self._drain_deadline)
-        else:
+        elif not self._dispatcher.is_behind:
             moments.append(self._next_recovery)
             moments.append(self._agenda.next_claim(now, self._load(), woken=self._inbox.woken))
         return max(0.0, min([*moments, now + MAX_SLEEP]) - now)
@@ -420,7 +429,9 @@ class Loop:
         self._sweeper.interrupt()
         if self._calls:
             running = sum(len(call.attempts) for call in self._calls)
-            logger.info("Worker %s stops claiming and waits for %d running tasks", self.worker_id, running)
+            extra = {"worker_id": self.worker_id}
+            logger.info("Worker %s stops claiming and waits for %d running tasks", self.worker_id, running, extra=extra)
+        self._tell(worker_stopping)
 
     def _bound_the_drain(self, deadline: float) -> None:
         if time.monotonic() < deadline:
@@ -454,6 +465,16 @@ class Loop:
     def _announce_ended(self, task_ids: Iterable[UUID]) -> None:
         notify.announce(self._using, Channel.ENDED, map(str, task_ids))
 
+    def _canceled(self, task_ids: Collection[UUID]) -> None:
+        """They ended without an attempt of theirs."""
+        self._announce_ended(task_ids)
+        self._dispatcher.canceled(task_ids)
+
+    def _tell(self, signal: Signal) -> None:
+        if signal.receivers:
+            with one_request():
+                signal.send_robust(type(self._sender), worker=self._sender)
+
     def _report(self, phase: str, error: BaseException, task_id: UUID | None = None) -> None:
         """Tell people of an error that the worker survived. Called from any of its threads."""
         told, told_at = self._reported.get(phase, ("", 0.0))
@@ -463,7 +484,8 @@ class Loop:
             self._reported[phase] = (repr(error), now)
             exc_info = error if told != repr(error) else None
             what = f"{phase} of task {task_id}" if task_id is not None else phase
-            logger.error("%s failed, the worker goes on trying: %s", what, error, exc_info=exc_info)
+            extra = {"worker_id": self.worker_id, "task_id": str(task_id) if task_id is not None else None}
+            logger.error("%s failed, the worker goes on trying: %s", what, error, exc_info=exc_info, extra=extra)
         facts = {"worker": self._sender, "phase": phase, "error": error, "task_id": task_id}
         for _, failure in worker_error.send_robust(type(self._sender), **facts):
             if isinstance(failure, Exception):
