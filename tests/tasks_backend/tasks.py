@@ -6,6 +6,7 @@ from typing import Any
 
 import django
 
+from cairnq_django import current_task
 from tests.app.models import Counter
 
 if django.VERSION >= (6, 0):
@@ -103,6 +104,20 @@ def tell_context(context: TaskContext, extra: str) -> dict[str, Any]:
 async def tell_context_async(context: TaskContext, extra: str) -> dict[str, Any]:
     result = context.task_result
     return {"attempt": context.attempt, "status": result.status, "args": result.args}
+
+
+@task
+def show_progress() -> bool:
+    ctx: Any = current_task()
+    ctx.progress(0.5, "half")
+    return bool(ctx.canceled())
+
+
+@task
+async def show_progress_async() -> bool:
+    ctx: Any = current_task()
+    await ctx.progress(0.5, "half")
+    return bool(await ctx.canceled())
 
 
 @task(takes_context=True)

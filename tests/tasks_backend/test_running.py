@@ -177,6 +177,14 @@ def test_a_later_attempt_knows_of_those_before() -> None:
     assert (result.attempts, len(result.errors)) == (3, 2)
 
 
+@pytest.mark.parametrize("task", [tasks.show_progress, tasks.show_progress_async])
+def test_a_task_has_what_other_handlers_have(task: Any) -> None:
+    result = task.enqueue()
+    run(result)
+    row = get(result.id)
+    assert (result.return_value, row.progress, row.message) == (False, 0.5, "half")
+
+
 def test_a_failure_may_be_final_and_have_a_code() -> None:
     result = refuse_for_good.enqueue("declined")
     run(result)
