@@ -41,6 +41,7 @@ from .dispatcher import Dispatcher
 from .heartbeat import Heartbeat
 from .inbox import Inbox
 from .lookahead import AHEAD, Lookahead
+from .memory import resident_mib
 from .options import WorkerOptions
 from .presence import Presence
 from .settlement import Settlement
@@ -69,7 +70,7 @@ class Loop:
         self, sender: object, options: WorkerOptions, registry: Registry, inbox: Inbox, *, burst: bool
     ) -> None:
         self.worker_id = f"{clean_text(socket.gethostname(), 100)}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        self.worn_out = False
+        self.worn_out = self.recycled = False
         self._sender = sender
         self._options = options
         self._registry = registry
@@ -81,7 +82,7 @@ class Loop:
         self._settlement = Settlement(self._using, self._report)
         self._threads = HandlerThreads()
         self._async_handlers = AsyncHandlers()
-        self._slots = Slots(options.concurrency, self._start)
+        self._slots = Slots(options.concurrency, self._start, max_tasks=options.max_tasks)
         # With one write lock for all, handlers that write would never leave it to the loop.
         longest = SHORTEST_WRITE if has_one_write_lock(self._using) else AHEAD
         self._lookahead = Lookahead(options.concurrency, longest=longest)
@@ -96,6 +97,7 @@ class Loop:
         self._recovery_interval = min(options.lease / 3, MAX_RECOVERY_INTERVAL)
         self._next_recovery = self._tidy_from = 0.0
         self._is_blind = False  # whether the latest look failed
+        self._has_settled = False  # whether calls were, in this turn
         self._drain_deadline: float | None = None  # None: not draining
         # Each phase's latest error and when it was told, since the database last answered; any thread reports.
         self._reported: dict[str, tuple[str, float]] = {}
@@ -103,6 +105,11 @@ class Loop:
     @property
     def hanging_calls(self) -> int:
         return len(self._hanging)
+
+    @property
+    def running_tasks(self) -> int:
+        """For any thread, and for a signal handler."""
+        return self._slots.tasks
 
     def state(self) -> WorkerState:
         """What others may know of this worker. For any thread: what it counts, it copies or takes the length of."""
@@ -150,6 +157,7 @@ class Loop:
         refresh(self._using)
         self._end_overdue_calls()
         self._settle()
+        self._ask_to_be_replaced_when_due()
         self._give_back_what_waits_too_long()
         if self._drain_deadline is not None:
             self._bound_the_drain(self._drain_deadline)
@@ -165,6 +173,7 @@ class Loop:
 
     def _settle(self) -> None:
         settled = self._settlement.run()
+        self._has_settled = bool(settled)
         for call in settled:
             self._heartbeat.remove(call.attempts)
             self._bookkeeper.ended(call.attempts)
@@ -185,6 +194,21 @@ class Loop:
             logger.error("%d abandoned handlers do not end; this worker is to be replaced", len(self._hanging))
             self.worn_out = True
             self._inbox.stop()
+
+    def _ask_to_be_replaced_when_due(self) -> None:
+        limit = self._options.max_memory
+        if self._inbox.stopped:
+            return
+        if self._slots.used_up:
+            reason = f"has started {self._options.max_tasks} tasks"
+        # Once a call has ended, so that each process gets something done.
+        elif limit is not None and self._has_settled and (resident := resident_mib()) > limit:
+            reason = f"has grown to {resident:.0f} MiB, past {limit}"
+        else:
+            return
+        logger.info("Worker %s %s; it is to be replaced", self.worker_id, reason)
+        self.recycled = True
+        self._inbox.stop()
 
     def _claim_if_there_may_be_something(self) -> None:
         try:
