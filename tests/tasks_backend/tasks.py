@@ -65,6 +65,11 @@ def leave() -> None:
 
 
 @task
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@task
 def return_a_function() -> Any:
     return add
 

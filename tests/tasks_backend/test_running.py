@@ -177,6 +177,14 @@ def test_a_later_attempt_knows_of_those_before() -> None:
     assert (result.attempts, len(result.errors)) == (3, 2)
 
 
+def test_an_interrupt_of_its_own_is_a_failure_like_others() -> None:
+    result = tasks.interrupt.enqueue()
+    after = tasks.add.enqueue(1)
+    run(result, after)
+    assert [error.exception_class for error in result.errors] == [KeyboardInterrupt] * 3
+    assert after.return_value == 1
+
+
 @pytest.mark.parametrize("task", [tasks.show_progress, tasks.show_progress_async])
 def test_a_task_has_what_other_handlers_have(task: Any) -> None:
     result = task.enqueue()
