@@ -38,6 +38,7 @@ ONCE = [
             "reference",
             "registry",
             "rooms",
+            "routers",
             "serialization",
             "testproject",
             "tutorial",
