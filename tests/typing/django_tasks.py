@@ -34,5 +34,5 @@ assert_type(above.enqueue(1).return_value, str)
 assert_type(below.enqueue(1).return_value, str)
 declared: Task[[int], str] = above
 
-task_options(retries=5)  # type: ignore[call-arg]
-task_options(max_attempts="5")  # type: ignore[arg-type]
+task_options(retries=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+task_options(max_attempts="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
