@@ -34,6 +34,7 @@ ONCE = [
             "envelopes",
             "errors",
             "packaging",
+            "public_api",
             "readme",
             "reference",
             "registry",

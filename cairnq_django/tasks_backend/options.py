@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
@@ -25,11 +25,12 @@ def task_options(
     concurrency: int | None = None,
     resource: str | None = None,
     atomic: bool | None = None,
+    aliases: Sequence[str] | None = None,
 ) -> Callable[[T], T]:
     """Say how one task of Django's framework runs here: a decorator beside `@task`, below it or above it.
 
     Each is what `cairnq_django.task` takes under that name; what is not said is as `OPTIONS` of the backend say, then
-    as `CAIRNQ` says. Other backends take no notice of it.
+    as `CAIRNQ` says. `aliases` are module paths that the function had before. Other backends take no notice of it.
 
     Raises `TypeError` or `ValueError` naming the option that is wrong.
     """

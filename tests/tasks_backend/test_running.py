@@ -67,6 +67,12 @@ def count_and_fail(name: str) -> None:
 
 
 @task
+@task_options(aliases=["shop.old.place.moved"])
+def moved(value: int) -> int:
+    return value
+
+
+@task
 def note(value: Any) -> None:
     noted.append(value)
 
@@ -308,6 +314,14 @@ def test_the_highest_priority_runs_first_and_only_queues_that_are_served() -> No
     assert elsewhere.status == TaskResultStatus.READY
     run(elsewhere, queues=["elsewhere"])
     assert noted[-1] == "elsewhere"
+
+
+def test_a_task_that_has_moved_runs_what_was_enqueued_before(backend: CairnQBackend) -> None:
+    moved.using()
+    before = submit("shop.old.place.moved", {"args": [7]})
+    run()
+    result = backend.get_result(str(before.pk))
+    assert (result.return_value, result.task) == (7, moved)
 
 
 def test_it_runs_beside_other_handlers_and_can_be_submitted_as_they_are() -> None:
