@@ -168,7 +168,7 @@ def _failed_attempts(row: Row) -> Sequence[TaskAttempt]:
     if not number:
         return []
     found: list[TaskAttempt] = []
-    for attempt in row.attempts.order_by("-pk"):
+    for attempt in row.attempts.using(row._state.db).order_by("-pk"):
         if attempt.number <= number:
             found.append(attempt)
             number = attempt.number - 1

@@ -8,6 +8,9 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import django
+import pytest
+
 from cairnq_django.tasks_backend.framework import TaskResultStatus
 from tests.tasks_backend import tasks
 from tests.tasks_backend.conftest import BACKEND, IMMEDIATE
@@ -55,5 +58,20 @@ def test_tasks_can_be_declared_before_there_are_any_models() -> None:
         django.setup()
         (error,) = task_backends["default"].check()
         assert error.id == "cairnq_django.E101", error
+    """
+    subprocess.run([sys.executable, "-c", dedent(script)], cwd=ROOT, check=True, timeout=60)
+
+
+@pytest.mark.skipif(django.VERSION >= (6, 0), reason="Django has the framework")
+def test_without_the_framework_the_way_out_is_told() -> None:
+    script = """
+        import sys
+        sys.modules["django_tasks"] = None  # not installed
+        try:
+            import cairnq_django.tasks_backend
+        except ModuleNotFoundError as error:
+            assert "pip install django-tasks" in str(error), error
+        else:
+            raise AssertionError("it is imported")
     """
     subprocess.run([sys.executable, "-c", dedent(script)], cwd=ROOT, check=True, timeout=60)
