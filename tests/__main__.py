@@ -23,6 +23,7 @@ NO_TESTS_COLLECTED = 5  # pytest's exit status
 ONCE = [
     "tests/browser",
     "tests/tasks_backend/test_registering.py",
+    "tests/testing/test_howto.py",
     *(
         f"tests/test_{room}.py"
         for room in (
