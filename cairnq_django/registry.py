@@ -37,6 +37,8 @@ class TaskDef(Generic[P, R]):
     max_attempts: int | None = None  # None: `CAIRNQ["MAX_ATTEMPTS"]`
     priority: int = 0  # higher first
     max_run: float | None = None  # seconds that one call may take; None: the worker's own limit
+    retry_backoff: float | None = None  # seconds before the first retry, then doubling; None: the worker's
+    retry_backoff_max: float | None = None  # seconds; None: the worker's, or `retry_backoff` if that is longer
     batch: int | None = None  # tasks that one call takes at the most; its handler gets a list of contexts
     concurrency: int | None = None  # calls at the same time in one worker; None: the worker's own limit
     resource: str | None = None  # whose ceiling on calls the name shares; the worker declares it
@@ -50,6 +52,8 @@ class TaskDef(Generic[P, R]):
             "queue": text(self.queue, "queue", maximum=QUEUE_LENGTH),
             "priority": integer(self.priority, "priority", minimum=MIN_PRIORITY, maximum=MAX_PRIORITY),
             "max_run": seconds(self.max_run, "max_run", minimum=SHORTEST, allow_none=True),
+            "retry_backoff": seconds(self.retry_backoff, "retry_backoff", allow_none=True),
+            "retry_backoff_max": seconds(self.retry_backoff_max, "retry_backoff_max", allow_none=True),
         }
         for argument, maximum in (("max_attempts", MAX_ATTEMPTS), ("batch", MAX_BATCH), ("concurrency", None)):
             value = getattr(self, argument)
@@ -138,6 +142,8 @@ class Registry:
         max_attempts: int | None = None,
         priority: int = 0,
         max_run: Seconds | None = None,
+        retry_backoff: Seconds | None = None,
+        retry_backoff_max: Seconds | None = None,
         concurrency: int | None = None,
         resource: str | None = None,
         atomic: bool = False,
@@ -154,6 +160,8 @@ class Registry:
         max_attempts: int | None = None,
         priority: int = 0,
         max_run: Seconds | None = None,
+        retry_backoff: Seconds | None = None,
+        retry_backoff_max: Seconds | None = None,
         concurrency: int | None = None,
         resource: str | None = None,
         aliases: Sequence[str] = (),
@@ -166,9 +174,10 @@ class Registry:
         function's own is taken.
 
         `queue`, `priority` and `max_attempts` are what a submit takes if it is not told otherwise. `max_run` bounds a
-        call, in seconds. `concurrency` bounds the calls of this name that one worker makes at the same time, and
-        `resource` names a ceiling that several names share: `CAIRNQ["RESOURCES"]` or `Worker(resources=...)` says how
-        high it is.
+        call, in seconds. A failed attempt is retried after `retry_backoff` seconds, twice as long after each further
+        one, up to `retry_backoff_max`; where one is not said, the worker's is taken. `concurrency` bounds the calls of
+        this name that one worker makes at the same time, and `resource` names a ceiling that several names share:
+        `CAIRNQ["RESOURCES"]` or `Worker(resources=...)` says how high it is.
 
         With `batch`, the handler takes a list of up to that many contexts, and what it does not settle itself is
         settled by how the call ends: returned, each task has succeeded, with its result from a returned mapping of
@@ -198,6 +207,12 @@ class Registry:
                 TaskDef(_own_name(handler) if what is None else what, handler=handler, **options)
             )
         return self._register(TaskDef(_own_name(what), handler=what, **options))
+
+    def replace(self, definition: TaskDef[P, R]) -> TaskDef[P, R]:
+        """Register a definition in the place of the one that has its name, if there is any."""
+        name = definition.name
+        self._tasks = {each: present for each, present in self._tasks.items() if present.name != name}
+        return self._register(definition)
 
     def _register(self, definition: TaskDef[P, R]) -> TaskDef[P, R]:
         for name in definition.names:

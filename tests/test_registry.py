@@ -66,6 +66,23 @@ def test_a_decorator_takes_options_and_a_name(registry: Registry) -> None:
     assert registry.task()(double_async).name == "double_async"
 
 
+def test_the_delays_of_a_retry_are_seconds_or_timedeltas(registry: Registry) -> None:
+    definition = registry.task("x", retry_backoff=timedelta(minutes=1), retry_backoff_max=3600)(double)
+    assert (definition.retry_backoff, definition.retry_backoff_max) == (60.0, 3600.0)
+    for name in ("retry_backoff", "retry_backoff_max"):
+        with pytest.raises(ValueError, match=f"^{name} must not be negative, got -1$"):
+            TaskDef("x", **{name: -1})  # type: ignore[arg-type]
+
+
+def test_a_definition_takes_the_place_of_one_of_its_name(registry: Registry) -> None:
+    registry.task("a")(double)
+    other = registry.task("b")(double)
+    replacement = registry.replace(TaskDef("a", handler=double_async))
+    assert (registry.get("a"), registry.get("b")) == (replacement, other)
+    assert registry.get("a") is replacement
+    assert registry.replace(TaskDef("c", handler=double)) is registry.get("c")
+
+
 def test_a_definition_is_given_its_handler(registry: Registry) -> None:
     contract: TaskDef[int, int] = TaskDef("shop.double", queue="mail")
     definition = registry.task(contract)(double)
