@@ -37,6 +37,7 @@ ONCE = [
             "rooms",
             "serialization",
             "testproject",
+            "timing",
             "typing",
         )
     ),
