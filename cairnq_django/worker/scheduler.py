@@ -11,7 +11,7 @@ from typing import Final
 from django.db import InterfaceError, OperationalError, connections
 
 from .. import schedules
-from ..errors import QueueFull
+from ..errors import CairnQError, QueueFull
 from ..limits import MESSAGE_LENGTH
 from ..registry import Registry
 from ..serialization import clean_text
@@ -128,8 +128,7 @@ class Scheduler:
     def _leave_to_others(self, upcoming: Upcoming) -> None:
         self._aside(upcoming, FAILED_PAUSE)
         if upcoming.due_in < -schedules.LATE:
-            reason = f"no worker that runs has a handler named {upcoming.task_name!r}"
-            self._failed(upcoming, LookupError(f"Schedule {upcoming.name!r} submits nothing: {reason}"))
+            self._failed(upcoming, LookupError(f"no worker that runs has a handler named {upcoming.task_name!r}"))
 
     def _held_back(self, upcoming: Upcoming, full: QueueFull) -> None:
         self._aside(upcoming, FULL_PAUSE)
@@ -138,8 +137,11 @@ class Scheduler:
 
     def _failed(self, upcoming: Upcoming, error: Exception) -> None:
         self._aside(upcoming, FAILED_PAUSE)
-        self._report("schedule", error)
-        store.note(self._using, upcoming, Tick.FAILED, clean_text(f"{type(error).__name__}: {error}", MESSAGE_LENGTH))
+        reason = clean_text(f"{type(error).__name__}: {error}", MESSAGE_LENGTH)
+        failure = CairnQError(f"Schedule {upcoming.name!r} cannot run: {reason}")
+        failure.__cause__ = error
+        self._report("schedule", failure)
+        store.note(self._using, upcoming, Tick.FAILED, reason)
 
     def _knows(self, upcoming: Upcoming) -> bool:
         return self._registry.get(upcoming.task_name) is not None
