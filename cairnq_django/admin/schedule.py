@@ -14,7 +14,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.decorators import method_decorator
-from django.utils.html import format_html, format_html_join
+from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -44,7 +44,6 @@ class ScheduleAdmin(Addressed):
 
     form = ScheduleForm
     list_display = ("schedule", "state", "times", "next_run", "last_run")
-    list_filter = ("paused", "declared")
     list_per_page = 50
     ordering = ("name", "pk")
     sortable_by = ("schedule", "next_run", "last_run")
@@ -99,7 +98,7 @@ class ScheduleAdmin(Addressed):
     @admin.display(description=gettext_lazy("schedule"), ordering="name")
     def schedule(self, schedule: Schedule) -> SafeString:
         facts = [schedule.task_name] if schedule.task_name != schedule.name else []
-        if schedule.declared:
+        if schedule.declared and not schedule.retired:
             facts.append(_("declared in code"))
         return format_html(
             '<span class="cairnq-name">{}</span> <span class="cairnq-facts">{}</span>',
@@ -110,7 +109,7 @@ class ScheduleAdmin(Addressed):
     @admin.display(description=gettext_lazy("state"))
     def state(self, schedule: Schedule) -> SafeString:
         if schedule.retired:
-            return display.badge("canceled", _("not declared any more"))
+            return display.noted(display.badge("canceled", _("retired")), escape(_("no longer declared in code")))
         if schedule.paused:
             return display.badge("paused", _("paused"))
         if schedule.error:
@@ -121,19 +120,18 @@ class ScheduleAdmin(Addressed):
         if (timezone.now() - schedule.next_run_at).total_seconds() > schedules.LATE:
             return display.badge("silent", _("overdue"))
         if schedule.last_tick in (Tick.SKIPPED, Tick.MISSED):
-            texts = {Tick.SKIPPED: _("skipped once, still running"), Tick.MISSED: _("missed while no worker ran")}
-            return display.noted(
-                display.badge("queued", _("active")), format_html("{}", texts[Tick(schedule.last_tick)])
-            )
+            skipped = schedule.last_tick == Tick.SKIPPED
+            text = _("skipped the latest time, still running") if skipped else _("missed the latest time")
+            return display.noted(display.badge("queued", _("active")), escape(text))
         return display.badge("queued", _("active"))
 
-    @admin.display(description=gettext_lazy("times"))
-    def times(self, schedule: Schedule) -> SafeString:
+    @admin.display(description=gettext_lazy("when"))
+    def times(self, schedule: Schedule) -> SafeString | str:
         if schedule.every is not None:
-            return _labelled(_("times"), _("every %(duration)s") % {"duration": display.duration(schedule.every)})
+            return _("every %(duration)s") % {"duration": display.duration(schedule.every)}
         zone = format_html('<span class="cairnq-fact">{}</span>', clean_text(schedule.timezone))
         code = format_html('<span class="cairnq-mono">{}</span>', clean_text(schedule.cron))
-        return _labelled(_("times"), format_html('{} <span class="cairnq-facts">{}</span>', code, zone))
+        return format_html('{} <span class="cairnq-facts">{}</span>', code, zone)
 
     @admin.display(description=gettext_lazy("next run"), ordering="next_run_at")
     def next_run(self, schedule: Schedule) -> SafeString | None:

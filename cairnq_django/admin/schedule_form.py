@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -13,11 +14,27 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from .. import schedules
-from ..limits import SHORTEST_INTERVAL
+from ..limits import MAX_PRIORITY, MIN_PRIORITY, SHORTEST_INTERVAL
 from ..models import Schedule, WorkerProcess
 from ..registry import default_registry
 from ..statuses import Missed, Overlap
 from ..timing import timing
+
+
+class _StrictDecoder(json.JSONDecoder):
+    """Of JSON alone: Python's own takes NaN and Infinity, too."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{**options, "parse_constant": self._refuse})
+
+    @staticmethod
+    def _refuse(constant: str) -> None:
+        raise json.JSONDecodeError(f"{constant} is no JSON", constant, 0)
+
+
+class _Payload(forms.JSONField):
+    def prepare_value(self, value: Any) -> Any:
+        return "" if value is None else super().prepare_value(value)
 
 
 class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -32,20 +49,31 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             "Of the cron expression. It follows the clock there, also when that is put forward or back."
         ),
     )
+    payload = _Payload(
+        label=gettext_lazy("Payload"),
+        required=False,
+        decoder=_StrictDecoder,
+        widget=forms.Textarea(attrs={"rows": 4, "spellcheck": "false"}),
+        help_text=gettext_lazy("JSON that the handler is given; empty for none."),
+    )
+    priority = forms.IntegerField(
+        label=gettext_lazy("Priority"),
+        required=False,
+        min_value=MIN_PRIORITY,
+        max_value=MAX_PRIORITY,
+        help_text=gettext_lazy("Higher first; empty for that of the task."),
+    )
 
     class Meta:
         model = Schedule
         fields = ("name", "task_name", "payload", "cron", "timezone", "every", "missed", "overlap", "queue", "priority")
         labels = {"every": gettext_lazy("Or every so many seconds")}
         help_texts = {
-            "payload": gettext_lazy("JSON that the handler is given; empty for none."),
             "cron": gettext_lazy("Minute, hour, day of the month, month and day of the week, such as “*/5 * * * *”."),
             "missed": gettext_lazy("What to do about times that passed while no worker ran."),
             "overlap": gettext_lazy("What to do while its latest task has not ended."),
             "queue": gettext_lazy("Empty for that of the task."),
-            "priority": gettext_lazy("Higher first; empty for that of the task."),
         }
-        widgets = {"payload": forms.Textarea(attrs={"rows": 4, "spellcheck": "false"})}
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
