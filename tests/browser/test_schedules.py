@@ -55,9 +55,8 @@ def test_a_schedule_is_made_paused_resumed_and_run(visit: Visit) -> None:
     assert Schedule.objects.get().last_task_id is not None
 
 
-@pytest.mark.parametrize("language", ["en", "ar"])
-def test_a_phone_does_not_scroll_sideways(visit: Visit, settings: Any, language: str) -> None:
-    settings.LANGUAGE_CODE = language
+def test_a_phone_does_not_scroll_sideways_whichever_way_it_reads(visit: Visit, settings: Any) -> None:
+    settings.LANGUAGE_CODE = "ar"
     page = visit(viewport=PHONE)
     for url in some_of_everything():
         page.goto(url)
