@@ -49,6 +49,7 @@ _ROOMS = {
     "waiting": ("wait", "wait_by_key", "call", "await_", "await_by_key", "acall"),
     "models": ("Task", "PausedQueue"),
     "statuses": ("TaskStatus",),
+    "current": ("current_task", "current_tasks"),
     "worker.context": ("TaskContext", "AsyncTaskContext"),
     "worker.worker": ("Worker",),
     "errors": (
@@ -101,6 +102,8 @@ if TYPE_CHECKING:
     from .client import stats as stats
     from .client import submit as submit
     from .client import submit_many as submit_many
+    from .current import current_task as current_task
+    from .current import current_tasks as current_tasks
     from .errors import AlreadyExists as AlreadyExists
     from .errors import CairnQError as CairnQError
     from .errors import LostLease as LostLease

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from uuid import UUID
 
-from . import notify
+from . import notify, sending
 from .notify import Channel
 from .statuses import TaskStatus
 from .store import together
@@ -17,8 +17,9 @@ def cancel_all(task_ids: Collection[UUID]) -> list[Handled]:
     """`cancel()` for each of these tasks, in one short transaction; those that are gone are left out."""
     using = task_database()
     handled = together.cancel_all(using, task_ids)
-    ended = [task for task in handled if task.changed and task.status == TaskStatus.QUEUED]
-    notify.announce(using, Channel.ENDED, (str(task.task_id) for task in ended))
+    ended = [task.task_id for task in handled if task.changed and task.status == TaskStatus.QUEUED]
+    notify.announce(using, Channel.ENDED, map(str, ended))
+    sending.tell_canceled(using, ended)
     return handled
 
 
@@ -31,6 +32,7 @@ def retry_all(task_ids: Collection[UUID], *, reset_attempts: bool = False) -> li
     using = task_database()
     handled = together.retry_all(using, task_ids, reset_attempts=reset_attempts)
     notify.announce(using, Channel.QUEUED, {task.queue for task in handled if task.changed})
+    sending.tell_retried(using, [task.task_id for task in handled if task.changed])
     return handled
 
 

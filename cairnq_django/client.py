@@ -14,8 +14,9 @@ from uuid import UUID
 
 from asgiref.sync import sync_to_async
 
-from . import limits, notify
+from . import limits, notify, sending
 from .arguments import Seconds, integer, seconds, text
+from .instrumentation import around_submit
 from .models import Task
 from .notify import Channel
 from .registry import TaskDef
@@ -206,6 +207,7 @@ def retry(task_id: Task | TaskId, *, reset_attempts: bool = False) -> Task:
     with named(f"task {pk}") as using:
         task = control.retry(using, pk, reset_attempts=reset_attempts).task
     notify.announce(using, Channel.QUEUED, [task.queue])
+    sending.tell_retried(using, [pk])
     return task
 
 
@@ -305,6 +307,7 @@ def request_cancel(task_id: Task | TaskId) -> Changed:
         task, changed = control.cancel(using, pk)
     if changed and task.is_terminal:
         notify.announce(using, Channel.ENDED, [str(pk)])
+        sending.tell_canceled(using, [pk])
     return Changed(task, changed)
 
 
@@ -314,6 +317,7 @@ def request_family_cancel(task_id: Task | TaskId) -> CanceledFamily:
     with named(f"task {pk}") as using:
         canceled = control.cancel_family(using, pk)
     notify.announce(using, Channel.ENDED, map(str, canceled.ended))
+    sending.tell_canceled(using, canceled.ended)
     return canceled
 
 
@@ -411,12 +415,14 @@ def _insert(submission: Submission) -> list[Task]:
     if not rows:
         return []
     afterwards = notify.announcement_of_submit(using, rows[0]) if len(rows) == 1 else None
-    submitted = insertion.submit(using, rows, strategy, afterwards=afterwards)
-    if submitted.followed:
-        return submitted.tasks
-    notify.announce(using, Channel.ENDED, map(str, submitted.ended))
-    # A row that gave way is not in the queue; the task it gave way to was announced by its own submit. Of what is
-    # delayed there is no news for anyone yet.
-    due = [row for row, task in zip(rows, submitted.tasks, strict=True) if task is row and row.run_at <= row.created_at]
-    notify.announce(using, Channel.QUEUED, {row.queue for row in due})
+    with around_submit(rows):
+        submitted = insertion.submit(using, rows, strategy, afterwards=afterwards)
+    # A row that gave way is not in the queue; the task it gave way to was announced by its own submit.
+    fresh = [row for row, task in zip(rows, submitted.tasks, strict=True) if task is row]
+    if not submitted.followed:
+        notify.announce(using, Channel.ENDED, map(str, submitted.ended))
+        # Of what is delayed there is no news for anyone yet.
+        notify.announce(using, Channel.QUEUED, {row.queue for row in fresh if row.run_at <= row.created_at})
+    sending.tell_canceled(using, submitted.ended)
+    sending.tell_submitted(using, fresh)
     return submitted.tasks

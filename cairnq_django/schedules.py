@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -10,8 +11,9 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from . import notify
+from . import notify, sending
 from .backpressure import admission
+from .instrumentation import around_submit
 from .models import Schedule, Task
 from .notify import Channel
 from .registry import Registry, TaskDef
@@ -44,9 +46,10 @@ def tick(using: str, schedule_id: int, registry: Registry) -> Ticked | None:
     None if it is not due, or another worker is at it. Raises `QueueFull` if its queue has no room, and whatever
     submitting it raises: then nothing has happened.
     """
-    ticked = store.tick(using, schedule_id, partial(_step, using, registry))
+    with ExitStack() as around:
+        ticked = store.tick(using, schedule_id, partial(_step, using, registry, around))
     if ticked is not None:
-        _announce(using, ticked.submitted)
+        _tell(using, ticked.submitted)
     return ticked
 
 
@@ -77,10 +80,12 @@ def request_run_now(schedule: Schedule) -> Task | None:
     def task_of(schedule: Schedule) -> Task:
         task = _task(using, definition_of(schedule.task_name), schedule, None)
         _admit(using, task.queue)
+        around.enter_context(around_submit([task]))
         return task
 
-    task = store.run_now(using, schedule.pk, task_of)
-    _announce(using, [] if task is None else [task])
+    with ExitStack() as around:
+        task = store.run_now(using, schedule.pk, task_of)
+    _tell(using, [] if task is None else [task])
     return task
 
 
@@ -101,7 +106,9 @@ def _declaration(definition: TaskDef[Any, Any]) -> dict[str, Any]:
     }
 
 
-def _step(using: str, registry: Registry, schedule: Schedule, now: datetime, must_skip: bool) -> Step:
+def _step(
+    using: str, registry: Registry, around: ExitStack, schedule: Schedule, now: datetime, must_skip: bool
+) -> Step:
     definition = registry.get(schedule.task_name)
     assert definition is not None
     assert schedule.next_run_at is not None
@@ -118,6 +125,9 @@ def _step(using: str, registry: Registry, schedule: Schedule, now: datetime, mus
         # Each that is let in by itself, if the queue has a limit.
         kept = list(islice(_times(times, due, until=latest), 1 if is_limited else CATCH_UP_BATCH))
     tasks = [_task(using, definition, schedule, time) for time in kept]
+    for task in tasks:
+        # One by one, since each has metadata of its own.
+        around.enter_context(around_submit([task]))
     return Step(Tick.SUBMITTED, tasks, times.after(kept[-1]))
 
 
@@ -148,5 +158,6 @@ def _times(times: Timing, due: datetime, until: datetime | None = None) -> Itera
         time = times.after(time)
 
 
-def _announce(using: str, tasks: list[Task]) -> None:
+def _tell(using: str, tasks: list[Task]) -> None:
     notify.announce(using, Channel.QUEUED, {task.queue for task in tasks})
+    sending.tell_submitted(using, tasks)

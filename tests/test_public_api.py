@@ -38,6 +38,7 @@ PUBLIC = [
     *TWINS,
     *TWINS.values(),
     *("Task", "PausedQueue", "TaskStatus", "task", "TaskDef", "Registry", "TaskContext", "AsyncTaskContext", "Worker"),
+    *("current_task", "current_tasks"),
     *("CairnQError", "TaskError", "Snooze", "TaskFailed", "TaskCanceled", "TaskTimeout"),
     *("AlreadyExists", "QueueFull", "LostLease", "SerializationError"),
 ]

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import subprocess
 import threading
-from collections.abc import Callable
 from types import FrameType
 from typing import cast
 
 from django.db import connections
 from django.utils import autoreload
 
-from ..worker.shutdown import STOP_SIGNALS
+from ..worker.shutdown import handle_stop_signals
 from ..worker.worker import Worker
+from .telling import Voice
 
 RESTART = 3  # the exit status with which a process under Django's reloader asks to be started again
 
 
-def run_with_reloader(worker: Worker, on_start: Callable[[], None]) -> int:
+def run_with_reloader(worker: Worker, voice: Voice) -> int:
     """Run `worker` in a process within this one, again each time code has changed, and return the exit status.
 
     The first SIGINT or SIGTERM lets the running calls end, as without the reloader; a second one kills.
     """
     if os.environ.get(autoreload.DJANGO_AUTORELOAD_ENV) == "true":
-        return _run_until_code_changes(worker, on_start)
+        return _run_until_code_changes(worker, voice)
     connections.close_all()
     return _keep_running()
 
@@ -43,7 +42,7 @@ def _keep_running() -> int:
         elif inner is not None:
             inner.kill()
 
-    _handle_stop_signals(pass_on)
+    handle_stop_signals(pass_on)
     status = RESTART
     while status == RESTART and not signals:
         inner = subprocess.Popen(
@@ -57,7 +56,7 @@ def _keep_running() -> int:
     return status if status >= 0 else 128 - status
 
 
-def _run_until_code_changes(worker: Worker, on_start: Callable[[], None]) -> int:
+def _run_until_code_changes(worker: Worker, voice: Voice) -> int:
     """The inner process: the worker in a thread, the reloader in the main one."""
     reloader = autoreload.get_reloader()
     ended = threading.Event()
@@ -66,12 +65,12 @@ def _run_until_code_changes(worker: Worker, on_start: Callable[[], None]) -> int
     def run() -> None:
         ended.clear()
         try:
-            on_start()
+            voice.starts()
             worker.run()
         finally:
             connections.close_all()
             ended.set()
-        if worker.worn_out:
+        if worker.worn_out or worker.recycled:
             os._exit(RESTART)
 
     signals = itertools.count()
@@ -81,9 +80,11 @@ def _run_until_code_changes(worker: Worker, on_start: Callable[[], None]) -> int
         # in the middle of reloader.stop(), which would wait for a lock that the first holds.
         if next(signals) == 0:
             worker.stop()
+            voice.stops()
             reloader.stop()
 
-    _handle_stop_signals(stop)
+    # To the end of the process: the second one may come late.
+    handle_stop_signals(stop)
     status = 0
     try:
         autoreload.start_django(reloader, run)
@@ -91,9 +92,6 @@ def _run_until_code_changes(worker: Worker, on_start: Callable[[], None]) -> int
         status = cast("int", changed.code)
     worker.stop()
     ended.wait()
+    if status == 0:
+        voice.ends()
     return status
-
-
-def _handle_stop_signals(handler: Callable[[int, FrameType | None], None]) -> None:
-    for number in STOP_SIGNALS:
-        signal.signal(number, handler)

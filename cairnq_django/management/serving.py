@@ -1,4 +1,4 @@
-"""Start a worker in a process of its own: refuse what cannot work, say what starts, see it through."""
+"""Start a worker in a process of its own, or a supervisor of several: refuse what cannot work, see the rest through."""
 
 from __future__ import annotations
 
@@ -7,40 +7,58 @@ import os
 import sys
 from typing import Any
 
-from django import get_version
 from django.apps import apps
 from django.core.management.base import CommandError, OutputWrapper
 from django.db import OperationalError, connections
 
-from .. import __version__
 from ..models import Task
 from ..registry import Registry, default_registry
 from ..store.engine import task_database
 from ..worker.worker import Worker
+from .lifeline import RECYCLE, is_supervised, take_up
 from .reloading import run_with_reloader
+from .supervising import Supervisor, equal_command, same_command
+from .telling import Voice
 
 
-def serve(out: OutputWrapper, *, burst: bool, autoreload: bool, **options: Any) -> None:
-    """Run a worker with these `Worker` options until it is told to stop. Raises `CommandError` for what cannot work."""
+def serve(
+    out: OutputWrapper, *, processes: int | None, burst: bool, autoreload: bool, is_typed: bool, **options: Any
+) -> None:
+    """Run a worker with these `Worker` options until it is told to stop, or keep `processes` up that do.
+
+    `is_typed` says whether this is what the process was started for. Raises `CommandError` for what cannot work.
+    """
+    if processes is not None and processes < 1:
+        raise CommandError(f"processes must be at least 1, got {processes}")
+    if processes is not None and autoreload:
+        raise CommandError("--autoreload is for one process; leave out --processes")
     refuse_without_handlers(default_registry)
     try:
         worker = Worker(**options)
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
     refuse_without_tables()
-
-    def say() -> None:
-        out.write(banner(worker))
-        out.flush()
-
-    if autoreload:
-        status = run_with_reloader(worker, on_start=say)
-    else:
-        say()
-        # This thread only waits from here on.
+    voice = Voice(out, worker, processes)
+    if is_supervised():
+        take_up(worker.stop)
         connections.close_all()
         worker.serve(burst=burst)
-        status = 1 if worker.worn_out else 0
+        status = RECYCLE if worker.recycled else _status(worker)
+    elif autoreload:
+        status = run_with_reloader(worker, voice)
+    elif processes is not None:
+        command, env = (same_command(), {}) if is_typed else equal_command({**options, "burst": burst})
+        voice.starts()
+        connections.close_all()
+        status = Supervisor(command, processes=processes, env=env, burst=burst).run(voice.stops)
+        voice.ends()
+    else:
+        voice.starts()
+        # This thread only waits from here on.
+        connections.close_all()
+        worker.serve(burst=burst, on_stop=voice.stops)
+        status = _status(worker)
+        voice.ends()
     _end_process(worker, status)
 
 
@@ -66,47 +84,8 @@ def refuse_without_tables() -> None:
         )
 
 
-def banner(worker: Worker) -> str:
-    """What a person wants to know of a worker that starts."""
-    options = worker.options
-    connection = connections[task_database()]
-    handlers = sorted(worker.registry, key=lambda definition: definition.name)
-    claim_batch = f", claiming up to {options.claim_batch} at once" if options.claim_batch is not None else ""
-    lines = [
-        f"cairnq-django {__version__} on Django {get_version()}, process {os.getpid()}",
-        f"  database      {connection.alias}: {_product(connection)} {_shown_name(connection)}",
-        f"  queues        {', '.join(options.queues)}",
-        f"  handlers      {', '.join(f'{handler.name} ({handler.queue})' for handler in handlers)}",
-        f"  concurrency   {options.concurrency} calls{claim_batch}",
-        f"  lease         {options.lease:g} s, a heartbeat every {options.heartbeat_interval:g} s",
-        f"  polling       every {options.poll_interval:g} s",
-        f"  retries       after {options.retry_backoff:g} s, doubling up to {options.retry_backoff_max:g} s",
-        f"  limits        {_limit('run', options.max_run)}, {_limit('drain', options.drain_timeout)}",
-    ]
-    unserved = [handler for handler in handlers if handler.queue not in options.queues]
-    if unserved:
-        names = ", ".join(f"{handler.name} ({handler.queue})" for handler in unserved)
-        lines.append(f"  not served    {names}: submitted to their own queues, they wait for another worker")
-    lines.append("Stop with Ctrl-C: running tasks end first. A second Ctrl-C kills.")
-    return "\n".join(lines)
-
-
-def _product(connection: Any) -> str:
-    try:
-        return str(connection.display_name)
-    except OperationalError:
-        # Only a MySQL server that answers says whether it is MariaDB.
-        return str(connection.vendor)
-
-
-def _shown_name(connection: Any) -> str:
-    settings = connection.settings_dict
-    server = f" at {settings['HOST']}" if settings["HOST"] else ""
-    return f"{settings['NAME']}{server}"
-
-
-def _limit(what: str, seconds: float | None) -> str:
-    return f"{what} {seconds:g} s" if seconds is not None else f"{what} without limit"
+def _status(worker: Worker) -> int:
+    return 1 if worker.worn_out else 0
 
 
 def _end_process(worker: Worker, status: int) -> None:

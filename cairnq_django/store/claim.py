@@ -41,6 +41,9 @@ _READ = (
     *("parent_id", "root_id", "correlation_id", "run_at", "priority"),
 )
 
+# What stays as it is from one attempt to the next.
+_KEPT = ("name", "queue", "payload", "metadata", "max_attempts", "key", "parent_id", "root_id", "correlation_id")
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -68,6 +71,25 @@ class Claim(NamedTuple):
     correlation_id: str | None
     run_at: datetime
     payload_bytes: int = 0  # as JSON text, where the draw has a limit of bytes
+
+    @property
+    def task_id(self) -> UUID:
+        return self.lease.task_id
+
+    @property
+    def attempt(self) -> int:
+        return self.lease.attempt
+
+    @property
+    def worker_id(self) -> str:
+        return self.lease.worker_id
+
+    def as_task(self, using: str, **current: Any) -> Task:
+        """The task's row, as far as this attempt knows it and `current` says; the rest is read when it is asked for."""
+        known = {name: getattr(self, name) for name in _KEPT}
+        known |= {"id": self.task_id, "worker_id": self.worker_id, "attempt": self.attempt, **current}
+        fields = [field.attname for field in Task._meta.concrete_fields if field.attname in known]
+        return Task.from_db(using, fields, [known[name] for name in fields])
 
 
 class Drawn(NamedTuple):

@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from django.db import connections, transaction
 
@@ -17,6 +18,7 @@ from ..arguments import fraction
 from ..envelopes import Envelope
 from ..errors import CairnQError, LostLease
 from ..limits import MESSAGE_LENGTH
+from ..logs import about_this
 from ..notify import Channel
 from ..serialization import clean_text
 from ..statuses import TERMINAL, TaskStatus
@@ -45,6 +47,7 @@ class Failure:
     """The attempt is to be settled as failed."""
 
     error: Envelope
+    exception: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,16 @@ class CancelSeen:
 Outcome = Success | Failure | Snoozed | CancelSeen
 
 
+class Settled(NamedTuple):
+    """What is recorded of an attempt."""
+
+    status: TaskStatus  # of the task, by this
+    result: Any = None
+    error: Envelope | None = None
+    exception: BaseException | None = None
+    delay: float | None = None  # seconds until it is due again, if it is queued again
+
+
 class Attempt:
     """Shared by the handler's thread, the worker's loop and its heartbeat."""
 
@@ -77,7 +90,9 @@ class Attempt:
         lease: float,
         leased_at: float,
         retry_delay: Callable[[int], float],
+        tell: Callable[[Attempt, Settled], None] = lambda attempt, settled: None,
     ) -> None:
+        """`tell` is called once it is committed how the attempt ended, by whichever thread did that; must be quick."""
         self.claim = claim
         self.using = using
         self.json_depth = json_depth  # levels of nesting that a result or an error may have
@@ -86,9 +101,14 @@ class Attempt:
         self.due_in: float | None = None  # seconds until the task is due again, once it is queued again
         self.counts_as = ""  # once it is settled: which field of `Work` counts it, if any
         self.decided: Outcome | None = None  # by the handler, in a transaction that this rolls back
+        self.began: float | None = None  # its handler, on the monotonic clock
+        self.seconds: float | None = None  # that its handler took, once it has ended
+        self.context: Context | None = None  # that its handler runs in, or ran in, if signals are to be sent in it
         self._lease = lease  # seconds
         self._valid_until = leased_at + lease  # on the monotonic clock, from before the lease was written
         self._retry_delay = retry_delay
+        self._tell = tell
+        self._untold: Settled | None = None  # recorded, perhaps not committed yet
         self._cancel_checked_at = leased_at
         self._is_lost = False
         self._lease_lost: threading.Event | None = None  # once someone has asked for it
@@ -105,6 +125,13 @@ class Attempt:
     @property
     def settled(self) -> bool:
         return self._settled
+
+    @property
+    def duration(self) -> float | None:
+        """How many seconds its handler took, or has been at work; None if it has not begun."""
+        if self.seconds is None and self.began is not None:
+            return time.monotonic() - self.began
+        return self.seconds
 
     @property
     def in_atomic(self) -> bool:
@@ -166,10 +193,12 @@ class Attempt:
                 self._write(lambda: self._record(outcome))
                 self._note_settled()
 
-    def completed(self) -> None:
+    def completed(self, success: Success) -> None:
         """The worker's loop has recorded, together with others, that the attempt succeeded."""
         self.counts_as = "succeeded"
         self._settled = True
+        self._untold = Settled(TaskStatus.SUCCEEDED, success.result)
+        self._tell_committed()
 
     @contextmanager
     def atomic(self) -> Iterator[None]:
@@ -220,6 +249,8 @@ class Attempt:
             if self._uncommitted and not self._commit_is_awaited():
                 self._uncommitted = False
                 self._settled = self._committed_atomic
+                if self._settled:
+                    self._tell_committed()
 
     def progress(self, value: float | None, message: str | None) -> None:
         checked = fraction(value, "value") if value is not None else None
@@ -276,43 +307,69 @@ class Attempt:
         if in_open_transaction(self.using):
             self._uncommitted = True
             transaction.on_commit(self._committed, using=self.using)
+        else:
+            self._tell_committed()
 
     def _record(self, outcome: Outcome) -> TaskStatus:
         lease = self.claim.lease
         due_in = None
+        error: Envelope | None = None
         if isinstance(outcome, Success):
             status = settle.complete(self.using, lease, outcome.result)
         elif isinstance(outcome, Snoozed):
             due_in = max(outcome.delay, SHORTEST_SNOOZE)
             status = settle.snooze(self.using, lease, delay=due_in)
-            logger.info("%s is snoozed for %g s", self, due_in)
+            logger.info("%s is snoozed for %g s", self, due_in, extra=about_this(self.claim, duration=self.duration))
         elif isinstance(outcome, CancelSeen):
-            error = envelopes.canceled_by_itself()
-            status = settle.cancel_if_requested(self.using, lease, otherwise=error)
+            itself = envelopes.canceled_by_itself()
+            status = settle.cancel_if_requested(self.using, lease, otherwise=itself)
             if status != TaskStatus.CANCELED:
+                error = itself
                 self._log(error, status, 0)
         else:
             due_in = self._retry_delay(lease.attempt)
-            status = settle.fail(self.using, lease, outcome.error, retry_delay=due_in)
-            self._log(outcome.error, status, due_in)
+            error = outcome.error
+            status = settle.fail(self.using, lease, error, retry_delay=due_in)
+            self._log(error, status, due_in)
         if status == TaskStatus.QUEUED:
             self.due_in = due_in
             self.counts_as = "" if isinstance(outcome, Snoozed) else "retried"
         elif status in TERMINAL:
             self.counts_as = status.value
             notify.announce(self.using, Channel.ENDED, [str(lease.task_id)])
+        if self.counts_as:
+            self._untold = self._as_settled(outcome, status, error)
         return status
+
+    def _as_settled(self, outcome: Outcome, status: TaskStatus, error: Envelope | None) -> Settled:
+        if status == TaskStatus.SUCCEEDED:
+            return Settled(status, outcome.result if isinstance(outcome, Success) else None)
+        if error is None:
+            # It was canceled, whatever its handler made of it.
+            error = envelopes.canceled_while_running()
+        return Settled(
+            status,
+            error=error,
+            exception=outcome.exception if isinstance(outcome, Failure) else None,
+            delay=self.due_in,
+        )
 
     def _log(self, error: Envelope, status: TaskStatus, delay: float) -> None:
         lease, attempts = self.claim.lease, self.claim.max_attempts
         attempt = f"Attempt {lease.attempt} of {attempts} at task {lease.task_id} ({self.claim.name})"
         problem = f"{error['type']} [{error['code']}] {error['message']}"
+        extra = about_this(self.claim, duration=self.duration, error_type=error["type"], error_code=error["code"])
         if status == TaskStatus.QUEUED:
-            logger.warning("%s failed, to be retried in %.1f s: %s", attempt, delay, problem)
+            logger.warning("%s failed, to be retried in %.1f s: %s", attempt, delay, problem, extra=extra)
         elif status == TaskStatus.FAILED:
-            logger.error("%s failed for good: %s", attempt, problem)
+            logger.error("%s failed for good: %s", attempt, problem, extra=extra)
         else:
-            logger.info("%s failed and is canceled: %s", attempt, problem)
+            logger.info("%s failed and is canceled: %s", attempt, problem, extra=extra)
+
+    def _log_success(self) -> None:
+        duration = self.duration
+        extra = about_this(self.claim, duration=duration)
+        logger.info("%s succeeded after %.3f s", self, duration or 0.0, extra=extra)
 
     def _renew(self) -> bool:
         beat = control.renew(self.using, [self.claim.lease], lease=self._lease)
@@ -343,6 +400,15 @@ class Attempt:
 
     def _committed(self) -> None:
         self._uncommitted = False
+        self._tell_committed()
+
+    def _tell_committed(self) -> None:
+        settled, self._untold = self._untold, None
+        if settled is None:
+            return
+        if settled.status == TaskStatus.SUCCEEDED and logger.isEnabledFor(logging.INFO):
+            self._log_success()
+        self._tell(self, settled)
 
     def _note_atomic_commit(self) -> None:
         self._committed_atomic = True

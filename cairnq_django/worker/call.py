@@ -7,21 +7,31 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from .. import envelopes
 from ..arguments import seconds
+from ..current import working_on
 from ..errors import SerializationError, Snooze
+from ..instrumentation import around_call
+from ..logs import about_these, about_this
+from ..models import Task
 from ..registry import TaskDef
 from ..serialization import normalize
+from ..signals import task_started
 from .aio import OwnThread
 from .attempt import Attempt, Failure, Outcome, Snoozed, Success
 from .connections import one_request
 from .context import AsyncTaskContext, CallingSide, TaskContext
+from .dispatcher import anyone_hears_of_ends, as_started
 
 logger = logging.getLogger(__name__)
+
+
+C = TypeVar("C", TaskContext, AsyncTaskContext)
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,7 @@ class Call:
         self.outcomes: dict[Attempt, Outcome] = {}  # after the end: what is to be recorded
         self.seconds = 0.0  # after the end: how long its handler took
         self.stop: Callable[[], None] = lambda: None  # takes the call off its thread or loop, as far as that goes
+        self._takes_batch = definition.batch is not None
         self._calling_side = calling_side
         self._handling_since = time.monotonic()
         self._concluding = threading.Lock()  # guards _concluded
@@ -68,6 +79,11 @@ class Call:
         first, *others = self.attempts
         return f"{first} and {len(others)} more of its batch" if others else str(first)
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """The `extra` of a log record about it."""
+        return about_these([attempt.claim for attempt in self.attempts], in_batch=self._takes_batch)
+
     def begin(self) -> None:
         """It is being started: its time runs from here on."""
         self._handling_since = time.monotonic()
@@ -76,22 +92,33 @@ class Call:
 
     def run(self) -> None:
         """Run a sync handler to its end, whatever that is. Never raises."""
-        self._handling_since = time.monotonic()
         ending: Ending
         try:
-            with one_request():
-                ending = Returned(self._handle())
+            contexts = self._contexts(TaskContext)
+            with working_on(contexts, in_batch=self._takes_batch), one_request():
+                if task_started.receivers:
+                    for attempt in self.attempts:
+                        task_started.send_robust(Task, task=as_started(attempt))
+                self._begin_to_handle()
+                with around_call(contexts, in_batch=self._takes_batch):
+                    ending = Returned(self._handle(contexts))
         except BaseException as exception:
             ending = Raised(exception)
         self._conclude(ending)
 
     async def run_async(self) -> None:
         """Run an async handler to its end, whatever that is. Never raises: the event loop would not survive some."""
-        self._handling_since = time.monotonic()
         ending: Ending
         try:
-            async with OwnThread():
-                ending = Returned(await self.definition(*self._arguments(AsyncTaskContext)))
+            contexts = self._contexts(AsyncTaskContext)
+            with working_on(contexts, in_batch=self._takes_batch):
+                async with OwnThread():
+                    if task_started.receivers:
+                        for attempt in self.attempts:
+                            await task_started.asend_robust(Task, task=as_started(attempt))
+                    self._begin_to_handle()
+                    with around_call(contexts, in_batch=self._takes_batch):
+                        ending = Returned(await self._handle_async(contexts))
         except BaseException as exception:
             ending = Raised(exception)
         self._conclude(ending)
@@ -113,8 +140,22 @@ class Call:
         self.stop()
         return True
 
-    def _handle(self) -> Any:
-        arguments = self._arguments(TaskContext)
+    def _begin_to_handle(self) -> None:
+        self._handling_since = time.monotonic()
+        for attempt in self.attempts:
+            attempt.began = self._handling_since
+
+    def _handle(self, contexts: Sequence[TaskContext]) -> Any:
+        if not anyone_hears_of_ends():
+            return self._handle_here(contexts)
+        self._note_context()
+        try:
+            return self._handle_here(contexts)
+        finally:
+            self._note_context()
+
+    def _handle_here(self, contexts: Sequence[TaskContext]) -> Any:
+        arguments = self._arguments(contexts)
         if not self.definition.atomic:
             return self.definition(*arguments)
         (attempt,) = self.attempts
@@ -123,11 +164,26 @@ class Call:
             attempt.settle_with_writes(self._succeeded_with(value))
         return value
 
-    def _arguments(self, context: type[TaskContext] | type[AsyncTaskContext]) -> tuple[Any, ...]:
-        if self.definition.batch is not None:
-            return ([context(attempt, self._calling_side, in_batch=True) for attempt in self.attempts],)
-        ctx = context(self.attempts[0], self._calling_side)
-        return ctx, ctx.payload
+    async def _handle_async(self, contexts: Sequence[AsyncTaskContext]) -> Any:
+        if not anyone_hears_of_ends():
+            return await self.definition(*self._arguments(contexts))
+        self._note_context()
+        try:
+            return await self.definition(*self._arguments(contexts))
+        finally:
+            self._note_context()
+
+    def _note_context(self) -> None:
+        """What its handler's context holds by now, for those who hear how it ended."""
+        context = copy_context()
+        for attempt in self.attempts:
+            attempt.context = context
+
+    def _contexts(self, context: type[C]) -> list[C]:
+        return [context(attempt, self._calling_side, in_batch=self._takes_batch) for attempt in self.attempts]
+
+    def _arguments(self, contexts: Sequence[TaskContext] | Sequence[AsyncTaskContext]) -> tuple[Any, ...]:
+        return (contexts,) if self._takes_batch else (contexts[0], contexts[0].payload)
 
     def _conclude(self, ending: Ending) -> None:
         if self._concluded:
@@ -149,6 +205,8 @@ class Call:
             self._concluded = True
         # Not from when it was started: until its thread has its turn, a busy loop may take longer than the handler.
         self.seconds = time.monotonic() - self._handling_since
+        for attempt in self.attempts:
+            attempt.seconds = self.seconds
         self.outcomes = {attempt: attempt.decided or outcome for attempt, outcome in outcomes.items()}
         return True
 
@@ -157,7 +215,7 @@ class Call:
         left = [attempt for attempt in self.attempts if self._is_left(attempt)]
         undecided = [attempt for attempt in left if attempt.decided is None]
         if isinstance(ending, Raised) and not undecided and not any(attempt.lost for attempt in self.attempts):
-            logger.error("%s raised after it was settled", self, exc_info=ending.exception)
+            logger.error("%s raised after it was settled", self, exc_info=ending.exception, extra=self.about)
         if isinstance(ending, Raised):
             return dict.fromkeys(left, self._raised(ending.exception)) if left else {}
         results = self._results(ending.value)
@@ -168,19 +226,21 @@ class Call:
         if attempt.settled:
             return False
         if attempt.lost:
-            logger.warning("%s lost its lease: how its handler ended is not recorded", attempt)
+            extra = about_this(attempt.claim, duration=attempt.duration)
+            logger.warning("%s lost its lease: how its handler ended is not recorded", attempt, extra=extra)
             return False
         return True
 
     def _results(self, value: Any) -> dict[UUID | None, Any]:
         """What was returned for each task."""
-        if self.definition.batch is None:
+        if not self._takes_batch:
             return {self.attempts[0].claim.lease.task_id: value}
         if inspect.iscoroutine(value):
             value.close()
         if not isinstance(value, Mapping):
             if value is not None:
-                logger.warning("%s returned a %s; only a mapping of task ids to results counts", self, type(value))
+                what = "%s returned a %s; only a mapping of task ids to results counts"
+                logger.warning(what, self, type(value), extra=self.about)
             return {}
         return {_as_uuid(key): result for key, result in value.items()}
 
@@ -190,7 +250,7 @@ class Call:
         try:
             return Success(normalize(value, root="result", max_depth=self._json_depth))
         except SerializationError as error:
-            return Failure(envelopes.unserializable_result(error))
+            return Failure(envelopes.unserializable_result(error), error)
         except BaseException as error:
             # From the value's own methods; the others of its batch are none the worse for it.
             return self._failed(error)
@@ -201,7 +261,7 @@ class Call:
         return Snoozed(seconds(exception.delay, "delay"))
 
     def _failed(self, exception: BaseException) -> Failure:
-        return Failure(envelopes.from_exception(exception, max_depth=self._json_depth))
+        return Failure(envelopes.from_exception(exception, max_depth=self._json_depth), exception)
 
     @property
     def _json_depth(self) -> int:

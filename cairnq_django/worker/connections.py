@@ -10,6 +10,8 @@ from typing import TypeVar
 from django.db import InterfaceError, OperationalError, connections, reset_queries
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from ..logs import about_current
+
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
@@ -60,7 +62,8 @@ def on_a_sound_connection(using: str, statement: Callable[[], R]) -> R:
 
 def _drop(connection: BaseDatabaseWrapper) -> None:
     """What a handler leaves open would swallow the writes of the next one on this thread, and hold locks until then."""
-    logger.warning("A handler left a transaction open on database %r; it is rolled back", connection.alias)
+    what = "A handler left a transaction open on database %r; it is rolled back"
+    logger.warning(what, connection.alias, extra=about_current())
     # A connection that is closed in a transaction stays unusable.
     del connections[connection.alias]
     connection.close()

@@ -8,11 +8,13 @@ import socket
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 from uuid import UUID
+
+from django.dispatch import Signal
 
 from .. import __version__, client, notify, waiting
 from ..backoff import retry_delay
@@ -20,7 +22,7 @@ from ..limits import HOST_LENGTH
 from ..notify import Channel
 from ..registry import Registry, TaskDef
 from ..serialization import clean_text
-from ..signals import worker_error
+from ..signals import worker_error, worker_started, worker_stopping
 from ..store import claim as claims
 from ..store import maintenance, pauses, settle
 from ..store import stats as read_model
@@ -34,11 +36,13 @@ from .attempt import Attempt
 from .bookkeeper import Bookkeeper
 from .budgets import Plan
 from .call import Call
-from .connections import refresh
+from .connections import one_request, refresh
 from .context import CallingSide
+from .dispatcher import Dispatcher
 from .heartbeat import Heartbeat
 from .inbox import Inbox
 from .lookahead import AHEAD, Lookahead
+from .memory import resident_mib
 from .options import WorkerOptions
 from .presence import Presence
 from .scheduler import Scheduler
@@ -68,7 +72,7 @@ class Loop:
         self, sender: object, options: WorkerOptions, registry: Registry, inbox: Inbox, *, burst: bool
     ) -> None:
         self.worker_id = f"{clean_text(socket.gethostname(), 100)}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        self.worn_out = False
+        self.worn_out = self.recycled = False
         self._sender = sender
         self._options = options
         self._registry = registry
@@ -80,7 +84,7 @@ class Loop:
         self._settlement = Settlement(self._using, self._report)
         self._threads = HandlerThreads()
         self._async_handlers = AsyncHandlers()
-        self._slots = Slots(options.concurrency, self._start)
+        self._slots = Slots(options.concurrency, self._start, max_tasks=options.max_tasks)
         # With one write lock for all, handlers that write would never leave it to the loop.
         longest = SHORTEST_WRITE if has_one_write_lock(self._using) else AHEAD
         self._lookahead = Lookahead(options.concurrency, longest=longest)
@@ -92,10 +96,12 @@ class Loop:
         self._scheduler = Scheduler(self._using, registry, wake=inbox.wake, report=self._report)
         presence = Presence(self._using, self.worker_id, self.state, self._report)
         self._bookkeeper = Bookkeeper(self._using, presence, report=self._report)
+        self._dispatcher = Dispatcher(self._using, inbox.nudge)
         self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
         self._recovery_interval = min(options.lease / 3, MAX_RECOVERY_INTERVAL)
         self._next_recovery = self._tidy_from = 0.0
         self._is_blind = False  # whether the latest look failed
+        self._has_settled = False  # whether calls were, in this turn
         self._drain_deadline: float | None = None  # None: not draining
         # Each phase's latest error and when it was told, since the database last answered; any thread reports.
         self._reported: dict[str, tuple[str, float]] = {}
@@ -103,6 +109,11 @@ class Loop:
     @property
     def hanging_calls(self) -> int:
         return len(self._hanging)
+
+    @property
+    def running_tasks(self) -> int:
+        """For any thread, and for a signal handler."""
+        return self._slots.tasks
 
     def state(self) -> WorkerState:
         """What others may know of this worker. For any thread: what it counts, it copies or takes the length of."""
@@ -122,8 +133,10 @@ class Loop:
 
     def run(self) -> None:
         """Turn until stopped and drained. Never ends because of an error."""
-        logger.info("Worker %s started on queues %s", self.worker_id, ", ".join(self._options.queues))
+        extra = {"worker_id": self.worker_id}
+        logger.info("Worker %s started on queues %s", self.worker_id, ", ".join(self._options.queues), extra=extra)
         with ExitStack() as started:
+            started.callback(self._dispatcher.stop)
             started.callback(self._threads.close)
             started.callback(self._async_handlers.close)
             self._heartbeat.start()
@@ -137,6 +150,7 @@ class Loop:
                 self._sweeper.start()
                 started.callback(self._sweeper.stop)
             started.enter_context(self._wake_ups())
+            self._tell(worker_started)
             while not self._is_over():
                 try:
                     self._turn()
@@ -144,18 +158,19 @@ class Loop:
                     self._report("loop", error)
                     self._take_in(self._inbox.wait(RETRY_PAUSE))
         self._take_in(self._inbox.wait(0))
-        logger.info("Worker %s ended", self.worker_id)
+        logger.info("Worker %s ended", self.worker_id, extra=extra)
 
     def _turn(self) -> None:
         refresh(self._using)
         self._end_overdue_calls()
         self._settle()
+        self._ask_to_be_replaced_when_due()
         self._give_back_what_waits_too_long()
         if self._drain_deadline is not None:
             self._bound_the_drain(self._drain_deadline)
         elif self._inbox.stopped:
             self._start_to_drain()
-        else:
+        elif not self._dispatcher.is_behind:
             self._claim_if_there_may_be_something()
         if not self._is_over():
             self._take_in(self._inbox.wait(self._patience(), self._linger()))
@@ -165,6 +180,7 @@ class Loop:
 
     def _settle(self) -> None:
         settled = self._settlement.run()
+        self._has_settled = bool(settled)
         for call in settled:
             self._heartbeat.remove(call.attempts)
             self._bookkeeper.ended(call.attempts)
@@ -178,13 +194,28 @@ class Loop:
         now = time.monotonic()
         for call in [call for call in self._calls if call.deadline is not None and call.deadline <= now]:
             if call.time_out():
-                logger.warning("%s ran longer than %g s and is abandoned", call, call.max_run)
+                logger.warning("%s ran longer than %g s and is abandoned", call, call.max_run, extra=call.about)
                 self._abandoned(call)
                 self._settlement.add(call)
         if len(self._hanging) >= self._options.concurrency and not self._inbox.stopped:
             logger.error("%d abandoned handlers do not end; this worker is to be replaced", len(self._hanging))
             self.worn_out = True
             self._inbox.stop()
+
+    def _ask_to_be_replaced_when_due(self) -> None:
+        limit = self._options.max_memory
+        if self._inbox.stopped:
+            return
+        if self._slots.used_up:
+            reason = f"has started {self._options.max_tasks} tasks"
+        # Once a call has ended, so that each process gets something done.
+        elif limit is not None and self._has_settled and (resident := resident_mib()) > limit:
+            reason = f"has grown to {resident:.0f} MiB, past {limit}"
+        else:
+            return
+        logger.info("Worker %s %s; it is to be replaced", self.worker_id, reason)
+        self.recycled = True
+        self._inbox.stop()
 
     def _claim_if_there_may_be_something(self) -> None:
         try:
@@ -248,6 +279,7 @@ class Loop:
         """Whether there may be more."""
         queued, ended = maintenance.recover(self._using)
         self._bookkeeper.recovered(queued, ended)
+        self._dispatcher.recovered(queued, ended)
         if queued:
             logger.warning("Queued again, since their workers are gone: %d", len(queued))
             self._announce_queued(task.queue for task in queued)
@@ -258,7 +290,7 @@ class Loop:
     def _expire(self) -> bool:
         """Whether there may be more."""
         expired = maintenance.expire(self._using)
-        self._announce_ended(expired)
+        self._canceled(expired)
         return len(expired) == maintenance.EXPIRE_BATCH
 
     def _end_pauses(self) -> None:
@@ -320,7 +352,7 @@ class Loop:
             # There may be no thread to be had.
             self._give_back(self._slots.take_back())
             released = settle.release(self._using, [claim.lease for batch in batches for claim in batch])
-            self._announce_ended(released.ended)
+            self._canceled(released.ended)
             raise
 
     def _in_batches(self, claimed: list[Claim]) -> Iterator[list[Claim]]:
@@ -348,6 +380,7 @@ class Loop:
                 lease=self._options.lease,
                 leased_at=leased_at,
                 retry_delay=self._retry_delay,
+                tell=self._dispatcher.settled,
             )
             for claim in batch
         ]
@@ -387,7 +420,7 @@ class Loop:
         leases = [attempt.claim.lease for attempt in attempts if not attempt.settled]
         released = settle.release(self._using, leases)
         self._announce_queued(attempt.claim.queue for attempt in attempts)
-        self._announce_ended(released.ended)
+        self._canceled(released.ended)
         return len(released.queued)
 
     def _take_in(self, ended: list[Call]) -> None:
@@ -399,7 +432,7 @@ class Loop:
                 self._lookahead.handled(call.seconds)
             elif call in self._hanging:
                 self._hanging.remove(call)
-                logger.info("The abandoned handler of %s has ended", call)
+                logger.info("The abandoned handler of %s has ended", call, extra=call.about)
 
     def _patience(self) -> float:
         """How many seconds there is nothing to do for, as far as can be known."""
@@ -411,7 +444,7 @@ class Loop:
             moments.append(now if self._settlement.was_cut_short else now + RETRY_PAUSE)
         if self._drain_deadline is not None:
             moments.append(self._drain_deadline)
-        else:
+        elif not self._dispatcher.is_behind:
             moments.append(self._next_recovery)
             moments.append(self._agenda.next_claim(now, self._load(), woken=self._inbox.woken))
         return max(0.0, min([*moments, now + MAX_SLEEP]) - now)
@@ -427,7 +460,9 @@ class Loop:
         self._scheduler.interrupt()
         if self._calls:
             running = sum(len(call.attempts) for call in self._calls)
-            logger.info("Worker %s stops claiming and waits for %d running tasks", self.worker_id, running)
+            extra = {"worker_id": self.worker_id}
+            logger.info("Worker %s stops claiming and waits for %d running tasks", self.worker_id, running, extra=extra)
+        self._tell(worker_stopping)
 
     def _bound_the_drain(self, deadline: float) -> None:
         if time.monotonic() < deadline:
@@ -461,6 +496,16 @@ class Loop:
     def _announce_ended(self, task_ids: Iterable[UUID]) -> None:
         notify.announce(self._using, Channel.ENDED, map(str, task_ids))
 
+    def _canceled(self, task_ids: Collection[UUID]) -> None:
+        """They ended without an attempt of theirs."""
+        self._announce_ended(task_ids)
+        self._dispatcher.canceled(task_ids)
+
+    def _tell(self, signal: Signal) -> None:
+        if signal.receivers:
+            with one_request():
+                signal.send_robust(type(self._sender), worker=self._sender)
+
     def _report(self, phase: str, error: BaseException, task_id: UUID | None = None) -> None:
         """Tell people of an error that the worker survived. Called from any of its threads."""
         told, told_at = self._reported.get(phase, ("", 0.0))
@@ -470,7 +515,8 @@ class Loop:
             self._reported[phase] = (repr(error), now)
             exc_info = error if told != repr(error) else None
             what = f"{phase} of task {task_id}" if task_id is not None else phase
-            logger.error("%s failed, the worker goes on trying: %s", what, error, exc_info=exc_info)
+            extra = {"worker_id": self.worker_id, "task_id": str(task_id) if task_id is not None else None}
+            logger.error("%s failed, the worker goes on trying: %s", what, error, exc_info=exc_info, extra=extra)
         facts = {"worker": self._sender, "phase": phase, "error": error, "task_id": task_id}
         for _, failure in worker_error.send_robust(type(self._sender), **facts):
             if isinstance(failure, Exception):

@@ -10,6 +10,7 @@ from ..arguments import integer, seconds, text
 from ..conf import RetentionRule, get_settings, heartbeat_interval, resources
 from ..limits import QUEUE_LENGTH, SHORTEST
 from ..registry import TaskDef
+from .memory import resident_mib
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class WorkerOptions:
     max_run: float | None
     drain_timeout: float | None
     retention: tuple[RetentionRule, ...] = ()
+    max_tasks: int | None = None  # started, after which the process is to be replaced
+    max_memory: int | None = None  # MiB resident, past which it is
 
     @classmethod
     def build(cls, queues: str | Sequence[str] | None, **given: Any) -> WorkerOptions:
@@ -44,6 +47,7 @@ class WorkerOptions:
         concurrency = integer(option("concurrency"), "concurrency", minimum=1)
         claim_batch = option("claim_batch")
         max_bytes = option("max_in_flight_bytes")
+        max_tasks, max_memory = given["max_tasks"], given["max_memory"]  # which have no setting
         lease = seconds(option("lease"), "lease", minimum=SHORTEST)
         chosen = seconds(option("heartbeat_interval"), "heartbeat_interval", minimum=SHORTEST, allow_none=True)
         interval = heartbeat_interval(lease, chosen)
@@ -67,6 +71,8 @@ class WorkerOptions:
             max_run=seconds(option("max_run"), "max_run", minimum=SHORTEST, allow_none=True),
             drain_timeout=seconds(option("drain_timeout"), "drain_timeout", allow_none=True),
             retention=settings.retention,
+            max_tasks=integer(max_tasks, "max_tasks", minimum=1) if max_tasks is not None else None,
+            max_memory=_more_than_it_holds(max_memory) if max_memory is not None else None,
         )
 
 
@@ -80,6 +86,13 @@ def refuse_undeclared_resources(resources: Mapping[str, int], definitions: Itera
                 f"declare (declared: {declared}). Declare it in CAIRNQ['RESOURCES'], Worker(resources=...) or with "
                 f"--resource {definition.resource}=1; 0 means that this worker runs none of its tasks"
             )
+
+
+def _more_than_it_holds(max_memory: int) -> int:
+    limit, resident = integer(max_memory, "max_memory", minimum=1), resident_mib()
+    if limit <= resident:
+        raise ValueError(f"max_memory must be more than the {resident:.0f} MiB that the process has now, got {limit}")
+    return limit
 
 
 def _queues(queues: str | Sequence[str]) -> tuple[str, ...]:

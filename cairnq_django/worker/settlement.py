@@ -13,6 +13,7 @@ from django.db import Error, InterfaceError, OperationalError, connections
 from .. import envelopes, notify
 from ..envelopes import Envelope
 from ..errors import LostLease, SerializationError
+from ..logs import about_this
 from ..notify import Channel
 from ..serialization import clean_text, dumped_size
 from ..store.engine import is_conflict
@@ -51,7 +52,9 @@ class Settlement:
         """Let go of what is not recorded; its leases will run out."""
         for call in self.calls:
             for attempt in call.outcomes:
-                logger.error("%s: its end is not recorded before the worker's", attempt)
+                logger.error(
+                    "%s: its end is not recorded before the worker's", attempt, extra=about_this(attempt.claim)
+                )
         self.calls = []
 
     def run(self) -> list[Call]:
@@ -106,8 +109,8 @@ class Settlement:
             logger.debug("Successes are recorded one by one, since they could not be together", exc_info=True)
             return False
         for lease in completed:
-            call, attempt, _ = successes[lease]
-            attempt.completed()
+            call, attempt, success = successes[lease]
+            attempt.completed(success)
             del call.outcomes[attempt]
         notify.announce(self._using, Channel.ENDED, [str(lease.task_id) for lease in completed])
         return True
@@ -120,7 +123,9 @@ class Settlement:
         try:
             attempt.settle(call.outcomes[attempt])
         except LostLease as error:
-            logger.warning("%s: its end is not recorded. %s%s", attempt, error, _lost_with(call.outcomes[attempt]))
+            lost_with = _lost_with(call.outcomes[attempt])
+            extra = about_this(attempt.claim)
+            logger.warning("%s: its end is not recorded. %s%s", attempt, error, lost_with, extra=extra)
         except Exception as error:
             self._report("settle", error, attempt.claim.lease.task_id)
             return self._give_up(call, attempt, error)
@@ -133,7 +138,8 @@ class Settlement:
         if self._may_pass(attempt, error):
             return False
         if attempt in self._substituted:
-            logger.error("%s: its end is not recorded, the database refuses it", attempt)
+            extra = about_this(attempt.claim)
+            logger.error("%s: its end is not recorded, the database refuses it", attempt, extra=extra)
             return True
         self._substituted.add(attempt)
         call.outcomes[attempt] = _instead_of(call.outcomes[attempt], error, attempt.json_depth)
@@ -141,7 +147,10 @@ class Settlement:
 
     def _has_expired(self, attempt: Attempt) -> bool:
         if attempt.expired:
-            logger.error("%s: its end is not recorded, the database failed for longer than its lease", attempt)
+            extra = about_this(attempt.claim)
+            logger.error(
+                "%s: its end is not recorded, the database failed for longer than its lease", attempt, extra=extra
+            )
         return attempt.expired
 
     def _may_pass(self, attempt: Attempt, error: Exception) -> bool:
@@ -175,8 +184,8 @@ def _instead_of(outcome: Outcome, error: Exception, max_depth: int) -> Failure:
     """What can be recorded instead of what the database does not take."""
     problem = f"the database refused it: {error}"
     if isinstance(outcome, Success):
-        return Failure(envelopes.unserializable_result(SerializationError("result", problem)))
+        return Failure(envelopes.unserializable_result(SerializationError("result", problem)), error)
     if isinstance(outcome, Failure):
         message = clean_text(f"The handler failed, and {problem}", envelopes.MESSAGE_LIMIT)
-        return Failure(Envelope(**{**outcome.error, "message": message, "details": None}))
-    return Failure(envelopes.from_exception(error, max_depth=max_depth))
+        return Failure(Envelope(**{**outcome.error, "message": message, "details": None}), outcome.exception)
+    return Failure(envelopes.from_exception(error, max_depth=max_depth), error)

@@ -16,17 +16,29 @@ logger = logging.getLogger(__name__)
 class Slots:
     """Starts calls while there is a free slot. Whoever ends a call starts the next, without the loop."""
 
-    def __init__(self, size: int, start: Callable[[Call], None]) -> None:
+    def __init__(self, size: int, start: Callable[[Call], None], *, max_tasks: int | None = None) -> None:
         self._start = start
         self._size = size
+        self._max_tasks = max_tasks
         self._lock = threading.Lock()  # guards the fields below
         self._running: set[Call] = set()
         self._ready: deque[tuple[float, Call]] = deque()  # since when, on the monotonic clock
+        self._started = 0  # tasks, counted where there is a maximum
 
     @property
     def busy(self) -> int:
         """How many calls run."""
         return len(self._running)
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks those calls have. For any thread, and for a signal handler: takes no lock."""
+        return sum(len(call.attempts) for call in self._running.copy())
+
+    @property
+    def used_up(self) -> bool:
+        """Whether `max_tasks` have been started, and no more will be."""
+        return self._max_tasks is not None and self._started >= self._max_tasks
 
     @property
     def ready(self) -> int:
@@ -68,13 +80,19 @@ class Slots:
             except BaseException:
                 with self._lock:
                     self._running.discard(call)
+                    self._count(call, -1)
                     self._ready.appendleft((time.monotonic(), call))
                 raise
 
     def _next(self) -> Call | None:
         with self._lock:
-            if not self._ready or len(self._running) >= self._size:
+            if not self._ready or len(self._running) >= self._size or self.used_up:
                 return None
             _, call = self._ready.popleft()
             self._running.add(call)
+            self._count(call, 1)
             return call
+
+    def _count(self, call: Call, sign: int) -> None:
+        if self._max_tasks is not None:
+            self._started += sign * len(call.attempts)

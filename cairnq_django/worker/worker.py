@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from django.db import connections
@@ -25,6 +25,9 @@ class Worker:
     at the same time, `resources` those that share each resource, and `max_in_flight_bytes` the payloads of running
     calls together, as JSON; one that is larger by itself runs alone. Raises `TypeError` or `ValueError` naming the
     argument that is wrong, and `ValueError` for a handler whose resource is not declared.
+
+    It stops by itself, for its process to be replaced, once it has started `max_tasks` tasks (each of a batch counts),
+    or when a call has ended and the process holds more than `max_memory` MiB; these two have no setting.
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class Worker:
         retry_backoff_max: Seconds | None = None,
         max_run: Seconds | None = None,
         drain_timeout: Seconds | None = None,
+        max_tasks: int | None = None,
+        max_memory: int | None = None,
     ) -> None:
         self.options = WorkerOptions.build(
             queues,
@@ -57,6 +62,8 @@ class Worker:
             retry_backoff_max=retry_backoff_max,
             max_run=max_run,
             drain_timeout=drain_timeout,
+            max_tasks=max_tasks,
+            max_memory=max_memory,
         )
         self.registry = registry if registry is not None else default_registry
         refuse_undeclared_resources(self.options.resources, self.registry)
@@ -64,6 +71,8 @@ class Worker:
         self.id = ""  # of the current run, or of the latest
         self.hanging = 0  # handlers that the latest run left behind, because they do not end
         self.worn_out = False  # whether it ended by itself because of them: replace the process
+        self.recycled = False  # whether it ended by itself because of `max_tasks` or `max_memory`: replace it, too
+        self._loop: Loop | None = None  # of the current run
         self._inbox = Inbox()
         self._running = threading.Lock()
 
@@ -78,12 +87,19 @@ class Worker:
         with self._alone():
             self._run(burst)
 
-    def serve(self, *, burst: bool = False) -> None:
+    def serve(self, *, burst: bool = False, on_stop: Callable[[], None] | None = None) -> None:
         """`run()`, stopped by the first SIGINT or SIGTERM; a second one kills. In a process's main thread only.
 
-        The main thread waits for signals: one that waits for a lock of SQLite's would not hear them.
+        `on_stop()` is called after the first signal, in its handler. The main thread waits for signals: one that waits
+        for a lock of SQLite's would not hear them.
         """
-        with stopping_on_signals(self.stop), self._in_a_thread(burst=burst) as thread:
+
+        def stop() -> None:
+            self.stop()
+            if on_stop is not None:
+                on_stop()
+
+        with stopping_on_signals(stop), self._in_a_thread(burst=burst) as thread:
             while thread.is_alive():
                 thread.join(HEARING)
 
@@ -102,6 +118,12 @@ class Worker:
     def stop(self) -> None:
         """Claim no more, and end when the running calls have. Safe in a signal handler and from any thread."""
         self._inbox.stop()
+
+    @property
+    def running_tasks(self) -> int:
+        """How many tasks its handlers are at."""
+        loop = self._loop
+        return loop.running_tasks if loop is not None else 0
 
     @contextmanager
     def _in_a_thread(self, *, burst: bool) -> Iterator[threading.Thread]:
@@ -129,9 +151,13 @@ class Worker:
     def _run(self, burst: bool) -> None:
         refuse_undeclared_resources(self.options.resources, self.registry)
         loop = Loop(self, self.options, self.registry, self._inbox, burst=burst)
-        self.id, self.hanging, self.worn_out = loop.worker_id, 0, False
-        loop.run()
-        self.hanging, self.worn_out = loop.hanging_calls, loop.worn_out
+        self.id, self.hanging, self.worn_out, self.recycled = loop.worker_id, 0, False, False
+        self._loop = loop
+        try:
+            loop.run()
+        finally:
+            self._loop = None
+        self.hanging, self.worn_out, self.recycled = loop.hanging_calls, loop.worn_out, loop.recycled
 
     def _run_in_thread(self, burst: bool, failures: list[BaseException]) -> None:
         try:

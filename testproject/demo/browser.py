@@ -35,9 +35,13 @@ class Browser:
         return json.loads(self._read(Request(self.site + path, headers={"Accept": "application/json"})))
 
     def post(self, path: str, **fields: str) -> Any:
+        return json.loads(self.submit(path, **fields))
+
+    def submit(self, path: str, **fields: str) -> str:
+        """Send a form, and return the page that comes after it."""
         token = next((cookie.value for cookie in self._cookies if cookie.name == "csrftoken"), None)
         body = urlencode({**fields, "csrfmiddlewaretoken": token or ""}).encode()
-        return json.loads(self._read(Request(self.site + path, body, {"Accept": "application/json"})))
+        return self._read(Request(self.site + path, body, {"Accept": "application/json"}))
 
     def _read(self, request: Request) -> str:
         try:

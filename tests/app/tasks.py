@@ -17,6 +17,8 @@ from tests.app.models import Counter
 if TYPE_CHECKING:
     from cairnq_django import AsyncTaskContext, TaskContext
 
+_held: list[bytes] = []
+
 
 @task
 def write_line(ctx: TaskContext, payload: dict[str, Any]) -> None:
@@ -41,6 +43,12 @@ def write_line_and_block(ctx: TaskContext, payload: dict[str, Any]) -> None:
 def write_line_and_kill_the_process(ctx: TaskContext, payload: dict[str, Any]) -> None:
     append_line(payload["file"], str(ctx.task_id))
     os._exit(payload["status"])
+
+
+@task
+def hold_memory(ctx: TaskContext, payload: dict[str, Any]) -> None:
+    """Keep so many MiB, to the end of the process."""
+    _held.append(b"x" * (payload["mib"] * 1024 * 1024))
 
 
 @task

@@ -81,7 +81,10 @@ def test_every_option_reaches_the_worker() -> None:
         "--retry-backoff-max=60",
         "--max-run=90",
         "--drain-timeout=20",
+        "--max-tasks=1000",
+        "--max-memory=99999",
     )
+    assert banner["recycling"] == "after 1000 tasks, past 99999 MiB"
     assert banner["concurrency"] == "3 calls, claiming up to 2 at once"
     assert banner["lease"] == "12 s, a heartbeat every 5 s"
     assert banner["polling"] == "every 0.5 s"
@@ -127,6 +130,9 @@ def test_handlers_whose_queue_is_not_served_are_pointed_out() -> None:
         (["--retry-backoff=-1"], "retry_backoff must not be negative, got -1"),
         (["--max-run=0"], "max_run must be at least"),
         (["--drain-timeout=-0.1"], "drain_timeout must not be negative, got -0.1"),
+        (["--max-tasks=0"], "max_tasks must be at least 1, got 0"),
+        (["--max-memory=1"], "max_memory must be more than the .* MiB that the process has now, got 1"),
+        (["--processes=0"], "processes must be at least 1, got 0"),
         (["--queue="], "queues must not be empty"),
         (["--queue", "q" * 300], "queues must have at most"),
         (["--concurrency=x"], "argument --concurrency: invalid int value: 'x'"),
@@ -137,3 +143,14 @@ def test_handlers_whose_queue_is_not_served_are_pointed_out() -> None:
 def test_a_wrong_option_is_named(arguments: list[str], complaint: str) -> None:
     with pytest.raises(CommandError, match=complaint):
         call_command("runworker", "--burst", *arguments, stdout=StringIO())
+
+
+def test_several_processes_and_a_restart_when_code_changes_exclude_each_other() -> None:
+    with pytest.raises(CommandError, match="--autoreload is for one process; leave out --processes"):
+        call_command("runworker", "--autoreload", "--processes=2", stdout=StringIO())
+
+
+def test_processes_need_settings_that_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DJANGO_SETTINGS_MODULE")
+    with pytest.raises(CommandError, match="--processes needs DJANGO_SETTINGS_MODULE in the environment"):
+        call_command("runworker", "--processes=2", stdout=StringIO())

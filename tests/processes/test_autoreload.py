@@ -63,6 +63,8 @@ def test_a_signal_lets_the_running_task_end(start_worker: StartWorker, tmp_path:
     (tmp_path / "go").touch()
 
     assert worker.wait() == 0
+    assert "Stopping: waiting for 1 running task; a second Ctrl-C kills." in worker.output
+    assert worker.output.splitlines()[-1] == "Ended."
     assert task.refresh().succeeded
     assert worker.output.count(BANNER) == 1
 

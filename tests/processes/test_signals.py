@@ -27,10 +27,12 @@ def test_running_tasks_end_and_no_other_is_started(start_worker: StartWorker, tm
     left = submit(write_line, payload(tmp_path))
 
     worker.send(stop)
+    worker.until_it_says("Stopping: waiting for 2 running tasks; a second Ctrl-C kills.")
     worker.until_it_says("stops claiming and waits for 2 running tasks")
     (tmp_path / "go").touch()
 
     assert worker.wait() == 0
+    assert worker.output.splitlines()[-1] == "Ended."
     assert all(task.refresh().succeeded for task in blocking)
     assert left.refresh().is_queued
 

@@ -57,6 +57,7 @@ def test_what_is_not_given_comes_from_the_settings() -> None:
 @override_settings(CAIRNQ={"QUEUES": ["a"], "CONCURRENCY": 1, "MAX_RUN": 5, "LEASE": 5})
 def test_what_is_given_counts_more_than_the_settings() -> None:
     given = {name.lower(): value for name, value in ALL.items()}
+    assert (options(max_tasks=5).max_tasks, options(max_memory=10**6).max_memory) == (5, 10**6)
     assert options("b", **given) == WorkerOptions(("b",), 3, 60, 5, 2, 2, {"gpu": 2}, 1000, 0, 7, 100, 0)
 
 
@@ -165,6 +166,9 @@ def test_queues_that_are_none_are_refused(queues: Any, error: type[Exception], m
         ({"retry_backoff": -1}, ValueError, "retry_backoff must not be negative"),
         ({"retry_backoff_max": -1}, ValueError, "retry_backoff_max must not be negative"),
         ({"max_run": 0}, ValueError, "max_run must be at least"),
+        ({"max_tasks": 0}, ValueError, "max_tasks must be at least 1"),
+        ({"max_memory": 1}, ValueError, r"max_memory must be more than the \d+ MiB that the process has now, got 1"),
+        ({"max_memory": 1.5}, TypeError, "max_memory must be an integer"),
         ({"drain_timeout": -1}, ValueError, "drain_timeout must not be negative"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,14 +12,19 @@ from django.db import connection
 from cairnq_django import Registry, Task, TaskContext
 from cairnq_django.backpressure import forget_grants
 from cairnq_django.clock import after
+from cairnq_django.instrumentation import surround
 from cairnq_django.models import Schedule
 from cairnq_django.schedules import LATE
+from cairnq_django.signals import task_submitted
 from cairnq_django.worker import scheduler
 from tests.factories import ScheduleFactory, TaskFactory
 from tests.helpers import eventually
 from tests.workers import PATIENCE, quick, reports, runs_workers, table_away
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from uuid import UUID
+
     from pytest_django.fixtures import SettingsWrapper
 
 pytestmark = runs_workers
@@ -71,6 +77,31 @@ def test_what_code_declares_runs() -> None:
     with quick(registry).background():
         assert ran.wait(PATIENCE)
     assert Schedule.objects.get().declared
+
+
+def test_its_submits_are_told_and_traced_like_all_others(registry: Registry) -> None:
+    told: list[UUID] = []
+    traced: list[Any] = []
+
+    @contextmanager
+    def around(rows: Sequence[Task]) -> Iterator[None]:
+        traced.append([row.metadata["due_at"] for row in rows])
+        yield
+
+    def receive(task: Task, **facts: Any) -> None:
+        told.append(task.pk)
+
+    schedule = ScheduleFactory(next_run_at=after(-150), missed="all", overlap="allow")
+    task_submitted.connect(receive)
+    undo = surround(submits=around)
+    try:
+        with quick(registry).background():
+            tasks = runs(schedule, 3)
+            eventually(lambda: told == [task.pk for task in tasks], PATIENCE)
+    finally:
+        undo()
+        task_submitted.disconnect(receive)
+    assert traced == [[task.metadata["due_at"]] for task in tasks]
 
 
 def test_idle_workers_do_not_wait_for_their_next_look_at_the_queue(registry: Registry) -> None:

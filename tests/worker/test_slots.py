@@ -22,6 +22,11 @@ class Started(list[Any]):
         self.append(call)
 
 
+class Batch:
+    def __init__(self, size: int) -> None:
+        self.attempts = [None] * size
+
+
 def filled(size: int, *calls: Any) -> tuple[Slots, Started]:
     started = Started()
     slots = Slots(size, started)
@@ -108,3 +113,19 @@ def test_threads_that_leave_at_the_same_time_start_each_call_once() -> None:
     assert sum(in_threads(4, work)) == 400
     assert most <= 4
     assert slots.ready == 0
+
+
+def test_after_so_many_tasks_no_more_are_started() -> None:
+    started = Started()
+    slots = Slots(1, started, max_tasks=3)
+    batches: list[Any] = [Batch(size) for size in (1, 2, 1)]
+    for batch in batches:
+        slots.add(batch)
+    assert (slots.tasks, slots.used_up) == (1, False)
+
+    slots.leave(batches[0])
+    assert (slots.tasks, slots.used_up) == (2, True)
+
+    slots.leave(batches[1])
+    assert started == batches[:2]
+    assert slots.take_back() == batches[2:]

@@ -84,6 +84,21 @@ def test_run_works_in_the_calling_thread_until_it_is_stopped(registry: Registry)
     assert (worker.hanging, worker.worn_out) == (0, False)
 
 
+def test_after_so_many_tasks_it_ends_to_be_replaced_and_leaves_the_others_as_they_were(registry: Registry) -> None:
+    worker = quick(registry, concurrency=1, max_tasks=2)
+    tasks = [submit("echo") for _ in range(5)]
+    worker.run()
+    assert worker.recycled
+    assert [(get(task.pk).status, get(task.pk).attempt) for task in tasks] == [("succeeded", 1)] * 2 + [
+        ("queued", 0)
+    ] * 3
+
+    worker.run()
+    worker.run(burst=True)
+    assert not worker.recycled
+    assert get(tasks[-1].pk).succeeded
+
+
 def test_stopped_before_it_runs_it_ends_at_once_and_can_be_run_again(registry: Registry) -> None:
     worker = quick(registry)
     task = submit("echo")

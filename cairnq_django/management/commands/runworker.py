@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from ..lifeline import is_supervised
 from ..serving import serve
 
 _OPTIONS = (
@@ -22,6 +23,9 @@ _OPTIONS = (
     "retry_backoff_max",
     "max_run",
     "drain_timeout",
+    "max_tasks",
+    "max_memory",
+    "processes",
     "burst",
     "autoreload",
 )
@@ -41,6 +45,7 @@ class Command(BaseCommand):
     help = (
         "Claims queued tasks and runs their handlers, until SIGINT or SIGTERM. Defaults come from the CAIRNQ setting."
     )
+    is_typed = False  # whether the process was started for it
 
     def add_arguments(self, parser: CommandParser) -> None:
         option = parser.add_argument
@@ -90,13 +95,32 @@ class Command(BaseCommand):
             metavar="SECONDS",
             help="After a signal, give back what still runs after this time (no limit).",
         )
+        option(
+            "--processes",
+            type=int,
+            metavar="N",
+            help="Keep N worker processes up, each with its own concurrency (one, in this process).",
+        )
+        option("--max-tasks", type=int, metavar="N", help="Replace a process after so many tasks (no limit).")
+        option(
+            "--max-memory",
+            type=int,
+            metavar="MIB",
+            help="Replace a process that holds more memory, after a task (no limit).",
+        )
         ending = parser.add_mutually_exclusive_group().add_argument
         ending("--burst", action="store_true", help="Exit when nothing is left to run.")
         ending("--autoreload", action="store_true", help="Restart when code changes; what runs ends first.")
 
     def check(self, *args: Any, **kwargs: Any) -> None:
         # A database that is away, perhaps one that the queue is not even in, does not keep a worker from starting.
-        super().check(*args, **{"databases": [], **kwargs})
+        # What is found, the supervisor of this process has said already.
+        if not is_supervised():
+            super().check(*args, **{"databases": [], **kwargs})
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        self.is_typed = True
+        super().run_from_argv(argv)
 
     def handle(self, **options: Any) -> None:
-        serve(self.stdout, **{name: options[name] for name in _OPTIONS})
+        serve(self.stdout, is_typed=self.is_typed, **{name: options[name] for name in _OPTIONS})
