@@ -71,9 +71,14 @@ class ScheduleAdmin(Addressed):
     def has_run_now_permission(self, request: HttpRequest) -> bool:
         return self._may(request, "run_now")
 
-    def get_actions(self, request: HttpRequest) -> Any:
+    def get_actions(self, request: HttpRequest, action_location: Any = None) -> Any:
+        of_django: Any = super()
+        # Only Django 6.1 has them elsewhere than on the list.
+        where = {} if action_location is None else {"action_location": action_location}
+        actions = of_django.get_actions(request, **where)
         # Of several at once, Django does not ask which may be deleted.
-        return {name: action for name, action in super().get_actions(request).items() if name != "delete_selected"}
+        actions.pop("delete_selected", None)
+        return actions
 
     # What it writes
 
