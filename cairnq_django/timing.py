@@ -108,6 +108,9 @@ def time_zone(name: Any) -> ZoneInfo:
 def _cron(expression: Any, zone: ZoneInfo) -> Cron:
     expression = " ".join(text(expression, "cron", maximum=CRON_LENGTH).split())
     try:
+        # Some versions take a sixth one, of seconds.
+        if expression.count(" ") != 4:
+            raise CronSimError("it has five fields")
         CronSim(expression, _SOME_TIME)
     except CronSimError as error:
         raise ValueError(

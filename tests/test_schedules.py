@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timedelta
+from datetime import timezone as zone
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from django.db import DEFAULT_DB_ALIAS as DB
+from django.utils import timezone
 
 from cairnq_django import QueueFull, Registry, Task, TaskDef, cancel
 from cairnq_django import schedules as room
@@ -80,6 +83,22 @@ def test_what_is_not_due_is_left_alone() -> None:
     assert ticked(ScheduleFactory()) is None
     assert ticked(ScheduleFactory(next_run_at=None)) is None
     assert not Task.objects.exists()
+
+
+@pytest.mark.parametrize("wrong_by", [-86_400, 86_400])
+def test_the_clock_of_a_host_that_is_wrong_changes_nothing(wrong_by: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    time_of_host, later = time.time(), ScheduleFactory()
+    schedule = missing(3, missed="none")
+    monkeypatch.setattr(time, "time", lambda: time_of_host + wrong_by)
+    monkeypatch.setattr(time, "time_ns", lambda: int((time_of_host + wrong_by) * 1e9))
+    monkeypatch.setattr(timezone, "now", lambda: datetime.fromtimestamp(time.time(), zone.utc))
+    first = schedule.next_run_at
+    assert ticked(later) is None
+    assert ticked(schedule) is Tick.SUBMITTED
+    assert due_times() == [first + timedelta(minutes=2)]
+    assert schedule.next_run_at == first + timedelta(minutes=3)
+    declare(DB, periodic())
+    assert Schedule.objects.filter(declared=True, next_run_at__gt=after(55), next_run_at__lte=after(60)).exists()
 
 
 def test_a_cron_schedule_goes_by_the_clocks_of_its_zone() -> None:

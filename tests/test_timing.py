@@ -70,6 +70,19 @@ def test_from_within_the_hour_that_comes_twice_no_time_comes_again(minutes: int)
     assert cron("30 2 * * *").after(start) == expected
 
 
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("0 0 L * *", ["01-31 00:00", "02-28 00:00"]),
+        ("0 0 * * MON#1", ["01-05 00:00", "02-02 00:00"]),
+        ("0 12 1,15 JAN-FEB *", ["01-01 12:00", "01-15 12:00", "02-01 12:00"]),
+        ("0 0 1 * MON", ["01-05 00:00", "01-12 00:00"]),
+    ],
+)
+def test_days_are_named_as_cron_names_them(expression: str, expected: list[str]) -> None:
+    assert times(cron(expression, "UTC"), "2026-01-01 00:00", len(expected)) == expected
+
+
 def test_in_utc_clocks_stay_as_they_are() -> None:
     assert times(cron("30 2 * * *", "UTC"), "2026-03-28 12:00", 2) == ["03-29 02:30", "03-30 02:30"]
 
@@ -80,7 +93,7 @@ def test_in_utc_clocks_stay_as_they_are() -> None:
         cron("*/5 * * * *"),
         cron("30 2 * * *"),
         cron("15 10 1 * *"),
-        cron("* * * * * *"),
+        cron("* * * * *"),
         Every(60),
         Every(7.5),
         Every(86_400),
@@ -110,9 +123,9 @@ def test_an_interval_does_not_drift() -> None:
     )
 
 
-def test_years_of_seconds_are_passed_over_at_once() -> None:
+def test_years_of_minutes_are_passed_over_at_once() -> None:
     due, until = utc("2020-01-01 00:00"), utc("2026-06-01 12:00")
-    assert cron("* * * * * *").latest(due, until) == until
+    assert cron("* * * * *").latest(due, until) == until
 
 
 def test_an_interval_ends_with_the_years_that_there_are() -> None:
@@ -123,9 +136,10 @@ def test_an_interval_ends_with_the_years_that_there_are() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"cron": "bad", "zone": "UTC"}, r"cron must be minute, .* got 'bad': wrong number of fields"),
+        ({"cron": "bad", "zone": "UTC"}, r"cron must be minute, .* got 'bad': it has five fields"),
         ({"cron": "61 * * * *", "zone": "UTC"}, r"got '61 \* \* \* \*': bad minute"),
         ({"cron": "@hourly", "zone": "UTC"}, "got '@hourly'"),
+        ({"cron": "0 * * * * *", "zone": "UTC"}, "it has five fields"),
         ({"cron": "", "zone": "UTC"}, "cron must not be empty"),
         ({"cron": "0 0 30 2 *", "zone": "UTC"}, r"'0 0 30 2 \*'"),
         ({"cron": "* * */20 * 1L", "zone": "UTC"}, "which never does"),

@@ -187,7 +187,7 @@ def test_a_database_that_is_away_is_reported_and_waited_for(
         runs(ScheduleFactory(due=True))
 
 
-def test_a_worker_without_schedules_asks_once_and_holds_no_connection(registry: Registry) -> None:
+def test_a_worker_without_schedules_asks_once_a_minute(registry: Registry) -> None:
     asked: list[str] = []
 
     class Counting(scheduler.Scheduler):
