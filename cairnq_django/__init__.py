@@ -46,6 +46,7 @@ _ROOMS = {
         "aresume_queue",
         "apaused_queues",
     ),
+    "on_commit": ("submit_on_commit", "asubmit_on_commit"),
     "waiting": ("wait", "wait_by_key", "call", "await_", "await_by_key", "acall"),
     "models": ("Task", "PausedQueue"),
     "statuses": ("TaskStatus",),
@@ -116,6 +117,8 @@ if TYPE_CHECKING:
     from .errors import TaskTimeout as TaskTimeout
     from .models import PausedQueue as PausedQueue
     from .models import Task as Task
+    from .on_commit import asubmit_on_commit as asubmit_on_commit
+    from .on_commit import submit_on_commit as submit_on_commit
     from .queues import apause_queue as apause_queue
     from .queues import apaused_queues as apaused_queues
     from .queues import aresume_queue as aresume_queue

@@ -77,9 +77,9 @@ def choice(value: Any, name: str, choices: type[E]) -> E:
 
 def text(value: Any, name: str, *, maximum: int | None = None) -> str:
     """
-    Return a string of 1 to `maximum` characters that every database can store.
+    Return a string of 1 to `maximum` characters, not all of them blank, that every database can store.
 
-    Raises `TypeError` for anything else than a string, `ValueError` for one that is empty, longer, or holds NUL
+    Raises `TypeError` for anything else than a string, `ValueError` for one that is empty, blank, longer, or holds NUL
     characters or lone surrogates; both name the argument.
     """
     if not isinstance(value, str):
@@ -87,6 +87,8 @@ def text(value: Any, name: str, *, maximum: int | None = None) -> str:
     plain = str.__str__(value)
     if not plain:
         raise ValueError(f"{name} must not be empty")
+    if plain.isspace():
+        raise ValueError(f"{name} must not be blank, got {plain[:40]!r}")
     if maximum is not None and len(plain) > maximum:
         raise ValueError(f"{name} must have at most {maximum} characters, got {len(plain)}: {plain[:40]!r}…")
     if (found := unstorable(plain)) is not None:

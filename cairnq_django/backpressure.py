@@ -61,10 +61,15 @@ class Admission:
     def __init__(self, grants: _Grants, tasks: int, wait: float) -> None:
         self._grants = grants
         self._tasks = tasks
-        self._began = time.monotonic()
-        self._deadline = self._began + wait
+        self._wait = wait  # seconds
         self._intervals = headroom_intervals()
         self._paused = 0.0  # seconds, before this look
+        self.begin()
+
+    def begin(self) -> None:
+        """Its time runs from here on."""
+        self._began = time.monotonic()
+        self._deadline = self._began + self._wait
 
     @contextmanager
     def granted(self) -> Iterator[bool]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from . import conf
 from .registry import default_registry
+from .worker.connections import connections_needed
 
 TAG = "cairnq_django"
 
+_POOL_SIZE = 4  # of psycopg_pool, unless it is told another one
 _UTC = (None, "UTC", "Etc/UTC")
 _WAL = re.compile(r"journal_mode\s*[=(]\s*['\"]?wal", re.IGNORECASE)
 
@@ -26,6 +29,112 @@ _WAL = re.compile(r"journal_mode\s*[=(]\s*['\"]?wal", re.IGNORECASE)
 def check_settings(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """E001: every problem with `CAIRNQ`."""
     return [Error(problem, id="cairnq_django.E001") for problem in conf.problems(getattr(settings, conf.SETTING, {}))]
+
+
+@register(TAG)
+def check_setting_names(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """W006: a setting that looks like one of this app's, which has one dictionary for all."""
+    return [
+        Warning(f"Nothing reads the setting {name}.", hint=f"Did you mean {meant}?", obj=name, id="cairnq_django.W006")
+        for name in sorted(dir(settings))
+        if name.isupper() and name != conf.SETTING and (meant := _setting_meant(name))
+    ]
+
+
+@register(TAG)
+def check_routing(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """E004: rows of the queue in several databases, or not in the one that `CAIRNQ["DATABASE"]` names."""
+    named = conf.database()
+    tasks = named or _queue_connection().alias
+    elsewhere = {
+        model.__name__: alias
+        for model in apps.get_app_config("cairnq_django").get_models()
+        if (alias := router.db_for_write(model)) != tasks
+    }
+    if named and elsewhere:
+        others = ", ".join(map(repr, sorted(set(elsewhere.values()))))
+        what = "tasks" if "Task" in elsewhere else _listed(elsewhere)
+        return [
+            Error(
+                f"CAIRNQ['DATABASE'] is {named!r}, but {what} are written to {others}.",
+                hint="Put 'cairnq_django.routers.CairnQRouter' first in DATABASE_ROUTERS, or leave out the setting.",
+                id="cairnq_django.E004",
+            )
+        ]
+    if elsewhere:
+        found = ", ".join(f"{model} to {alias!r}" for model, alias in elsewhere.items())
+        return [
+            Error(
+                f"Tasks are written to the database {tasks!r}, but {found}: they are written together.",
+                hint="Have DATABASE_ROUTERS send all models of cairnq_django to one database, as "
+                "'cairnq_django.routers.CairnQRouter' does.",
+                id="cairnq_django.E004",
+            )
+        ]
+    barred = [
+        model.__name__
+        for model in apps.get_app_config("cairnq_django").get_models()
+        if not router.allow_migrate_model(tasks, model)
+    ]
+    if not barred:
+        return []
+    return [
+        Error(
+            f"Tasks live in the database {tasks!r}, but DATABASE_ROUTERS allow no tables there for {_listed(barred)}.",
+            hint="Put 'cairnq_django.routers.CairnQRouter' first in DATABASE_ROUTERS, and set CAIRNQ['DATABASE'].",
+            id="cairnq_django.E004",
+        )
+    ]
+
+
+@register(TAG)
+def check_transactions(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """W007: tasks in a database that the project's transactions do not reach, and no word that this is meant."""
+    tasks = _queue_connection().alias
+    others = {router.db_for_write(model) for model in apps.get_models() if model._meta.app_label != "cairnq_django"}
+    if conf.database() == tasks or not others or tasks in others:
+        return []
+    return [
+        Warning(
+            f"Tasks live in the database {tasks!r}, where no other model is written: submit() cannot share a "
+            "transaction with what it belongs to.",
+            hint="Call submit_on_commit() in transactions, so that no task is left of one that is rolled back, and set "
+            f"CAIRNQ['DATABASE'] = {tasks!r} to say that this is meant, or route tasks to the other models' database.",
+            id="cairnq_django.W007",
+        )
+    ]
+
+
+@register(TAG)
+def check_connections(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """W008 and W009: a worker that gets no connection, or whose transactions nobody commits."""
+    connection = _queue_connection()
+    where = f"DATABASES[{connection.alias!r}]"
+    messages: list[CheckMessage] = []
+    size = pool_size(connection)
+    if size is not None and not conf.problems(getattr(settings, conf.SETTING, {})):
+        options = conf.get_settings()
+        needed = connections_needed(concurrency=options.concurrency, sweeps=bool(options.retention))
+        if size < needed:
+            messages.append(
+                Warning(
+                    f"The connection pool of the database {connection.alias!r} holds {size}, but a worker with a "
+                    f"concurrency of {options.concurrency} may need {needed} at the same time. Its handlers would wait "
+                    "for each other, and its heartbeat for them, until it loses its tasks.",
+                    hint=f"Set {where}['OPTIONS']['pool'] = {{'max_size': {needed}}}, or lower CAIRNQ['CONCURRENCY'].",
+                    id="cairnq_django.W008",
+                )
+            )
+    if not connection.settings_dict["AUTOCOMMIT"]:
+        messages.append(
+            Warning(
+                f"The database {connection.alias!r}, which holds the tasks, is used without autocommit: nobody commits "
+                "what a worker writes, so its tasks never end.",
+                hint=f"Remove AUTOCOMMIT from {where}, at least in the settings of workers.",
+                id="cairnq_django.W009",
+            )
+        )
+    return messages
 
 
 @register(TAG)
@@ -143,6 +252,16 @@ def check_resources(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> l
     ]
 
 
+def pool_size(connection: BaseDatabaseWrapper) -> int | None:
+    """How many connections to the database its pool holds at the most; None if it has no pool."""
+    pool = connection.settings_dict["OPTIONS"].get("pool")
+    if not pool:
+        return None
+    options = pool if isinstance(pool, dict) else {}
+    size = options.get("max_size") or options.get("min_size", _POOL_SIZE)
+    return int(size)
+
+
 def _queue_connection() -> BaseDatabaseWrapper:
     return connections[router.db_for_write(apps.get_model("cairnq_django", "Task"))]
 
@@ -158,3 +277,19 @@ def _is_file_without_wal(connection: Any) -> bool:
         return True
     # The file format's "write version" and "read version": 2 is WAL.
     return header[18:20] != b"\x02\x02"
+
+
+def _setting_meant(name: str) -> str | None:
+    """What someone may have meant by a setting that nobody reads."""
+    key = name.removeprefix(f"{conf.SETTING}_")
+    if key != name and key in conf.KEYS:
+        return f"{conf.SETTING}[{key!r}]"
+    if not name.startswith(conf.SETTING) and not get_close_matches(name, [conf.SETTING], cutoff=0.8):
+        return None
+    value = getattr(settings, name)
+    holds_keys = isinstance(value, dict) and any(str(key).upper() in conf.KEYS for key in value)
+    return conf.SETTING if holds_keys else None
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

@@ -113,7 +113,7 @@ def submit(
         max_queue_depth=max_queue_depth,
         max_queue_wait=max_queue_wait,
     )
-    return _submit(submission)[0]
+    return submit_prepared(submission)
 
 
 def submit_many(
@@ -283,6 +283,11 @@ arun_now_by_key = twin(run_now_by_key)
 astats = twin(stats)
 aqueue_depth = twin(queue_depth)
 apurge = twin(purge)
+
+
+def submit_prepared(submission: Submission) -> Task:
+    """What `submit()` does once its arguments are checked."""
+    return _submit(submission)[0]
 
 
 def submit_child(check: Callable[[], None], *args: Any, **options: Any) -> Task:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
+from django.db import connections
 
 from .arguments import integer, seconds, text
 from .limits import MAX_ATTEMPTS, MAX_QUEUE_DEPTH, NAME_LENGTH, QUEUE_LENGTH, SHORTEST
@@ -39,6 +40,7 @@ class RetentionRule:
 class Settings:
     """What `CAIRNQ` says: each of its keys in lower case. Durations are in seconds."""
 
+    database: str | None = None  # alias that `CairnQRouter` sends tasks to; None: where the other routers send them
     queues: tuple[str, ...] = ("default",)  # that a worker serves
     concurrency: int = 8  # handler calls at a time
     lease: float = 30.0
@@ -63,6 +65,16 @@ class Settings:
 def get_settings() -> Settings:
     """Return the project's settings. Raises `ImproperlyConfigured`, which lists every problem."""
     return _settings()
+
+
+@cache
+def database() -> str | None:
+    """The alias that `CAIRNQ["DATABASE"]` names, None if there is none of that name; whatever else may be wrong there.
+
+    For the router, which Django asks before its system checks have told of a mistake.
+    """
+    alias: str | None = _read(getattr(settings, SETTING, {}))[0].get("database")
+    return alias
 
 
 def problems(raw: Any) -> list[str]:
@@ -101,6 +113,7 @@ def _settings() -> Settings:
 def _forget(*, setting: str, **kwargs: Any) -> None:
     if setting == SETTING:
         _settings.cache_clear()
+        database.cache_clear()
 
 
 setting_changed.connect(_forget, dispatch_uid="cairnq_django.conf")
@@ -123,9 +136,9 @@ def _read(raw: Any) -> tuple[dict[str, Any], list[str]]:
     return values, found or _contradictions(values)
 
 
-def _hint(key: Any, known: Iterable[str]) -> str:
+def _hint(key: Any, known: Iterable[str], what: str = "Its keys") -> str:
     close = get_close_matches(str(key), known, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"Its keys are {', '.join(known)}"
+    return f"Did you mean {close[0]!r}?" if close else f"{what} are {', '.join(known)}"
 
 
 def _contradictions(values: dict[str, Any]) -> list[str]:
@@ -137,6 +150,16 @@ def _contradictions(values: dict[str, Any]) -> list[str]:
         f"{SETTING}['LEASE'] must be longer than the time between two heartbeats, got a lease of {lease:g} seconds and "
         f"a heartbeat every {interval:g}; raise it, or set a shorter HEARTBEAT_INTERVAL"
     ]
+
+
+def _alias(value: Any, name: str) -> str | None:
+    if value is None:
+        return None
+    alias = text(value, name)
+    if alias not in connections.settings:
+        hint = _hint(alias, connections.settings, what="There")
+        raise ValueError(f"{name} must be an alias in DATABASES, got {alias!r}. {hint}")
+    return alias
 
 
 def _queues(value: Any, name: str) -> tuple[str, ...]:
@@ -227,6 +250,7 @@ _RULE_KEYS: dict[str, Callable[[Any, str], Any]] = {
 }
 
 _READERS: dict[str, Callable[[Any, str], Any]] = {
+    "DATABASE": _alias,
     "QUEUES": _queues,
     "CONCURRENCY": partial(integer, minimum=1),
     "LEASE": partial(seconds, minimum=SHORTEST),
@@ -247,3 +271,5 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "HEALTH_MAX_WAIT": partial(seconds, allow_none=True),
     "RETENTION": _retention,
 }
+
+KEYS: Final = tuple(_READERS)

@@ -159,8 +159,8 @@ class QueueFull(CairnQError):
             return f" after waiting {round(self.waited, 2):g} s"
         return (
             ". In the open transaction submit() does not wait for room: its locks might be what keeps others from "
-            "making any. Submit outside of the atomic block, for example in transaction.on_commit(), or allow more "
-            "with max_queue_depth"
+            "making any. Submit outside of the atomic block, for example with submit_on_commit(), or allow more with "
+            "max_queue_depth"
         )
 
 

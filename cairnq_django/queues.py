@@ -13,6 +13,7 @@ from .models import PausedQueue
 from .notify import Channel
 from .registry import default_registry
 from .store import pauses
+from .store.activity import read_clock
 from .store.engine import task_database
 from .store.pauses import Paused
 from .submission import in_utc
@@ -28,7 +29,7 @@ def pause_queue(queue: str, *, until: Seconds | datetime | None = None, by: str 
     paused replaces all three. Joins the caller's transaction. Raises `TypeError` or `ValueError` naming the argument,
     also for an `until` that has passed by the database's clock.
     """
-    return _paused(queue, until, by, anew=True).pause
+    return request_pause(queue, until=until, by=by, anew=True).pause
 
 
 def resume_queue(queue: str) -> bool:
@@ -49,15 +50,46 @@ aresume_queue = twin(resume_queue)
 apaused_queues = twin(paused_queues)
 
 
-def request_pause(queue: str, *, until: Seconds | datetime | None = None, by: str = "") -> Paused:
-    """`pause_queue()` that leaves a pause as it is, also saying whether it changed anything."""
-    return _paused(queue, until, by, anew=False)
+def request_pause(
+    queue: str,
+    *,
+    until: Seconds | datetime | None = None,
+    by: str = "",
+    anew: bool = False,
+    using: str | None = None,
+) -> Paused:
+    """`pause_queue()`, also saying whether it changed anything; unless `anew`, it leaves a pause as it is.
+
+    In the database `using`, if not in the one that tasks live in.
+    """
+    by = text(by, "by", maximum=limits.USER_LENGTH) if by != "" else by
+    paused = pauses.pause(using or task_database(), _checked(queue), until=_moment(until), by=by, anew=anew)
+    if paused is None:
+        raise _too_late(until)
+    return paused
 
 
-def request_resume(queue: str, *, since: datetime | None = None) -> Paused | None:
-    """`resume_queue()` that leaves any other pause than that `since` then, also saying which there was."""
+def pause_to_be(queue: str, *, until: Seconds | datetime | None = None, using: str) -> PausedQueue:
+    """What `pause_queue()` would record in the database `using`, which this only reads. Raises what that raises."""
+    queue, moment, now = _checked(queue), _moment(until), read_clock(using)
+    end = moment if isinstance(moment, datetime) or until is None else now + timedelta(seconds=seconds(until, "until"))
+    if end is not None and end <= now:
+        raise _too_late(until)
+    return PausedQueue(queue=queue, paused_at=now, until=end)
+
+
+def pause_of(queue: str, *, using: str) -> PausedQueue | None:
+    """How the queue is paused, if it is. Raises `TypeError` or `ValueError` for what cannot be a queue."""
+    return PausedQueue.objects.using(using).in_force().filter(pk=_checked(queue)).first()
+
+
+def request_resume(queue: str, *, since: datetime | None = None, using: str | None = None) -> Paused | None:
+    """`resume_queue()` that leaves any other pause than that `since` then, also saying which there was.
+
+    In the database `using`, if not in the one that tasks live in.
+    """
     queue = _checked(queue)
-    using = task_database()
+    using = using or task_database()
     resumed = pauses.resume(using, queue, since=since)
     notify.announce(using, Channel.QUEUED, [queue])
     return resumed
@@ -68,16 +100,12 @@ def declared_queues() -> set[str]:
     return {*get_settings().queues, *(definition.queue for definition in default_registry)}
 
 
-def _paused(queue: str, until: Seconds | datetime | None, by: str, *, anew: bool) -> Paused:
-    by = text(by, "by", maximum=limits.USER_LENGTH) if by != "" else by
-    paused = pauses.pause(task_database(), _checked(queue), until=_moment(until), by=by, anew=anew)
-    if paused is None:
-        raise ValueError(f"until must be in the future, got {until!r}: that has passed by the database's clock")
-    return paused
-
-
 def _checked(queue: str) -> str:
     return text(queue, "queue", maximum=limits.QUEUE_LENGTH)
+
+
+def _too_late(until: object) -> ValueError:
+    return ValueError(f"until must be in the future, got {until!r}: that has passed by the database's clock")
 
 
 def _moment(until: Seconds | datetime | None) -> Any:

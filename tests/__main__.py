@@ -37,6 +37,7 @@ ONCE = [
             "reference",
             "registry",
             "rooms",
+            "routers",
             "serialization",
             "testproject",
             "timing",

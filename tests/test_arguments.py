@@ -102,6 +102,8 @@ def test_a_text_is_a_plain_string_that_fits() -> None:
     ("value", "message"),
     [
         ("", "queue must not be empty"),
+        (" ", "queue must not be blank, got ' '"),
+        ("\t\n\u00a0\u3000", r"queue must not be blank, got '\t\n\xa0\u3000'"),
         ("x" * 11, "queue must have at most 10 characters, got 11: 'xxxxxxxxxxx'…"),
         ("a\x00", r"queue must not hold a NUL character, got 'a\x00'"),
         ("\ud800", r"queue must not hold a lone surrogate, got '\ud800'"),

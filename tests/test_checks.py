@@ -87,8 +87,8 @@ def test_the_database_that_tasks_are_routed_to_is_the_one_that_counts(
     use_database(monkeypatch, bad, queue={**SQLITE, "OPTIONS": GOOD_OPTIONS})
     assert ids() == ["cairnq_django.E003", "cairnq_django.W002"]
     settings.DATABASE_ROUTERS = [ToQueueDatabase()]
-    # The models of an atomic handler stay where they are.
-    assert ids() == ["cairnq_django.W004"]
+    # Other models stay where they are, those of an atomic handler, too.
+    assert ids() == ["cairnq_django.W004", "cairnq_django.W007"]
 
 
 class TestChannels:
@@ -211,3 +211,129 @@ class TestAtomicHandlers:
 
     def test_pass_where_they_are_in_the_same(self) -> None:
         assert checks.check_atomic_handlers(None) == []
+
+
+class TestSettingNames:
+    @pytest.mark.parametrize(
+        ("name", "value", "meant"),
+        [
+            ("CAIRNQ_CONCURRENCY", 4, "CAIRNQ['CONCURRENCY']"),
+            ("CAIRNQ_DJANGO", {"QUEUES": ["mail"]}, "CAIRNQ"),
+            ("CARINQ", {"queues": ["mail"]}, "CAIRNQ"),
+        ],
+    )
+    def test_that_nothing_reads_are_pointed_out(self, settings: Any, name: str, value: Any, meant: str) -> None:
+        setattr(settings, name, value)
+        (message,) = found()
+        assert (message.id, message.obj) == ("cairnq_django.W006", name)
+        assert str(message.hint) == f"Did you mean {meant}?"
+
+    def test_of_the_project_s_own_pass(self, settings: Any) -> None:
+        settings.CAIRNQ_DASHBOARD = {"title": "Tasks"}
+        settings.CAIRNS = {"QUEUE": 7}
+        assert ids() == []
+
+
+class TestRouting:
+    @pytest.fixture(autouse=True)
+    def two_databases(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        database = {**SQLITE, "OPTIONS": GOOD_OPTIONS}
+        use_database(monkeypatch, database, dedicated=database)
+
+    def test_a_database_that_tasks_are_not_sent_to_is_an_error(self, settings: Any) -> None:
+        settings.CAIRNQ = {"DATABASE": "dedicated"}
+        (message,) = found()
+        assert message.id == "cairnq_django.E004"
+        assert message.msg == "CAIRNQ['DATABASE'] is 'dedicated', but tasks are written to 'default'."
+        assert "'cairnq_django.routers.CairnQRouter' first in DATABASE_ROUTERS" in str(message.hint)
+
+    def test_a_database_that_the_router_sends_them_to_passes(self, settings: Any) -> None:
+        settings.CAIRNQ = {"DATABASE": "dedicated"}
+        settings.DATABASE_ROUTERS = ["cairnq_django.routers.CairnQRouter"]
+        assert ids() == ["cairnq_django.W004"], "what is atomic there does not cover the models of its app"
+
+    def test_a_router_that_comes_first_is_noticed(self, settings: Any) -> None:
+        settings.CAIRNQ = {"DATABASE": "default"}
+        settings.DATABASE_ROUTERS = [AllToQueue(), "cairnq_django.routers.CairnQRouter"]
+        assert "cairnq_django.E004" in ids()
+
+    def test_an_unknown_alias_is_an_error_with_a_suggestion(self, settings: Any) -> None:
+        settings.CAIRNQ = {"DATABASE": "dedicate"}
+        settings.DATABASE_ROUTERS = ["cairnq_django.routers.CairnQRouter"]
+        (message,) = found()
+        assert message.id == "cairnq_django.E001"
+        assert "Did you mean 'dedicated'?" in message.msg
+
+    def test_models_of_the_queue_in_two_databases_are_an_error(self, settings: Any) -> None:
+        settings.DATABASE_ROUTERS = [KeysElsewhere()]
+        (message,) = found()
+        assert message.id == "cairnq_django.E004"
+        assert "TaskKey to 'dedicated'" in message.msg
+
+    def test_tables_that_are_not_allowed_are_an_error(self, settings: Any) -> None:
+        settings.DATABASE_ROUTERS = [NoTables()]
+        (message,) = found()
+        assert message.id == "cairnq_django.E004"
+        assert "allow no tables there for Activity, " in message.msg
+
+    def test_tasks_apart_from_all_other_models_are_warned_about_unless_that_is_said(self, settings: Any) -> None:
+        settings.DATABASE_ROUTERS = [OtherwiseRouted()]
+        (message,) = checks.check_transactions(None)
+        assert message.id == "cairnq_django.W007"
+        assert "Tasks live in the database 'default'" in message.msg
+        assert "submit_on_commit()" in str(message.hint)
+        settings.CAIRNQ = {"DATABASE": "default"}
+        assert checks.check_transactions(None) == []
+
+
+class AllToQueue:
+    def db_for_write(self, model: Any, **hints: Any) -> str:
+        return "dedicated"
+
+
+class KeysElsewhere:
+    def db_for_write(self, model: Any, **hints: Any) -> str | None:
+        return "dedicated" if model.__name__ == "TaskKey" else None
+
+
+class NoTables:
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+        return False if app_label == "cairnq_django" else None
+
+
+class TestConnections:
+    POSTGRESQL = {"ENGINE": "django.db.backends.postgresql", "NAME": "x"}
+
+    @pytest.mark.parametrize(
+        ("pool", "config", "is_enough"),
+        [
+            (True, {}, False),
+            (True, {"CONCURRENCY": 1}, False),
+            ({"min_size": 2, "max_size": 12}, {}, True),
+            ({"min_size": 2, "max_size": 11}, {}, False),
+            ({"min_size": 12}, {}, True),
+            ({"min_size": 5}, {"CONCURRENCY": 1}, True),
+            ({"max_size": 12}, {"RETENTION": 3600}, False),
+            ({"max_size": 13}, {"RETENTION": 3600}, True),
+            (False, {}, True),
+            ({}, {}, True),
+        ],
+    )
+    def test_a_pool_is_to_hold_what_a_worker_needs(
+        self, monkeypatch: pytest.MonkeyPatch, settings: Any, pool: Any, config: Any, is_enough: bool
+    ) -> None:
+        use_database(monkeypatch, {**self.POSTGRESQL, "OPTIONS": {"pool": pool}})
+        settings.CAIRNQ = config
+        assert ids() == ([] if is_enough else ["cairnq_django.W008"])
+
+    def test_a_pool_that_is_too_small_is_told_its_size(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        use_database(monkeypatch, {**self.POSTGRESQL, "OPTIONS": {"pool": True}})
+        (message,) = found()
+        assert "holds 4, but a worker with a concurrency of 8 may need 12" in message.msg
+        assert "DATABASES['default']['OPTIONS']['pool'] = {'max_size': 12}" in str(message.hint)
+
+    def test_without_autocommit_nothing_that_a_worker_does_is_committed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        use_database(monkeypatch, {**SQLITE, "OPTIONS": GOOD_OPTIONS, "AUTOCOMMIT": False})
+        (message,) = found()
+        assert message.id == "cairnq_django.W009"
+        assert "Remove AUTOCOMMIT from DATABASES['default']" in str(message.hint)

@@ -118,6 +118,7 @@ def test_what_is_no_task_at_all_is_refused(what: Any) -> None:
         ({"conflict": "ignore"}, ValueError, "conflict must be one of 'reuse', 'reuse-succeeded', 'reject', 'replace'"),
         ({"conflict": None}, ValueError, "conflict must be one of"),
         ({"queue": ""}, ValueError, "queue must not be empty"),
+        ({"queue": " "}, ValueError, "queue must not be blank, got ' '"),
         ({"queue": "q" * 101}, ValueError, "queue must have at most 100 characters, got 101"),
         ({"queue": "q\x00"}, ValueError, "queue must not hold a NUL character"),
         ({"queue": 5}, TypeError, "queue must be a string, got int (5)"),

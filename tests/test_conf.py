@@ -38,6 +38,7 @@ def test_without_the_setting_everything_has_its_default(settings: Any) -> None:
 
 def test_every_key_can_be_set(settings: Any) -> None:
     settings.CAIRNQ = {
+        "DATABASE": "dedicated",
         "QUEUES": ["mail", "default"],
         "CONCURRENCY": 2,
         "LEASE": timedelta(minutes=1),
@@ -57,6 +58,7 @@ def test_every_key_can_be_set(settings: Any) -> None:
         "RETENTION": timedelta(days=30),
     }
     assert get_settings() == Settings(
+        database="dedicated",
         queues=("mail", "default"),
         concurrency=2,
         lease=60,
@@ -124,12 +126,20 @@ def test_all_problems_are_raised_at_once(settings: Any) -> None:
         ([("LEASE", 30)], "CAIRNQ must be a dict, got list"),
         ({"CONCURENCY": 8}, "CAIRNQ has an unknown key, 'CONCURENCY'. Did you mean 'CONCURRENCY'?"),
         ({"lease": 30}, "CAIRNQ has an unknown key, 'lease'. Did you mean 'LEASE'?"),
-        ({"ZZZ": 1}, "CAIRNQ has an unknown key, 'ZZZ'. Its keys are QUEUES, CONCURRENCY, LEASE,"),
+        ({"ZZZ": 1}, "CAIRNQ has an unknown key, 'ZZZ'. Its keys are DATABASE, QUEUES, CONCURRENCY, LEASE,"),
         ({7: 1}, "CAIRNQ has an unknown key, 7. Its keys are"),
+        ({b"QUEUES": []}, "CAIRNQ has an unknown key, b'QUEUES'. Did you mean 'QUEUES'?"),
+        ({"DATABASE": "dedicate"}, "CAIRNQ['DATABASE'] must be an alias in DATABASES, got 'dedicate'. Did you mean 'd"),
+        (
+            {"DATABASE": "queue"},
+            "CAIRNQ['DATABASE'] must be an alias in DATABASES, got 'queue'. There are default, d",
+        ),
+        ({"DATABASE": ["default"]}, "CAIRNQ['DATABASE'] must be a string, got list"),
         ({"QUEUES": "mail"}, "CAIRNQ['QUEUES'] must be a list of queue names, got a string; write ['mail']"),
         ({"QUEUES": {"mail"}}, "CAIRNQ['QUEUES'] must be a list of queue names, got set"),
         ({"QUEUES": []}, "CAIRNQ['QUEUES'] must not be empty; leave it out for ['default']"),
         ({"QUEUES": ["mail", ""]}, "CAIRNQ['QUEUES'][1] must not be empty"),
+        ({"QUEUES": ["  "]}, "CAIRNQ['QUEUES'][0] must not be blank, got '  '"),
         ({"QUEUES": [7]}, "CAIRNQ['QUEUES'][0] must be a string, got int (7)"),
         ({"QUEUES": ["q" * 101]}, "CAIRNQ['QUEUES'][0] must have at most 100 characters, got 101"),
         ({"CONCURRENCY": True}, "CAIRNQ['CONCURRENCY'] must be an integer, got bool (True)"),

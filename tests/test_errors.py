@@ -189,8 +189,8 @@ def test_queue_full_in_a_transaction_says_why_it_did_not_wait_and_what_to_do() -
     assert (error.limit, error.in_transaction) == (100, True)
     assert str(error) == (
         "Queue 'mail' is full: it holds 100 tasks. In the open transaction submit() does not wait for room: its locks "
-        "might be what keeps others from making any. Submit outside of the atomic block, for example in "
-        "transaction.on_commit(), or allow more with max_queue_depth"
+        "might be what keeps others from making any. Submit outside of the atomic block, for example with "
+        "submit_on_commit(), or allow more with max_queue_depth"
     )
 
 

@@ -16,6 +16,7 @@ import cairnq_django
 TWINS = {
     "submit": "asubmit",
     "submit_many": "asubmit_many",
+    "submit_on_commit": "asubmit_on_commit",
     "get": "aget",
     "get_by_key": "aget_by_key",
     "wait": "await_",

@@ -86,6 +86,7 @@ def test_a_pause_must_end_in_the_future(until: Any) -> None:
     ("arguments", "error", "message"),
     [
         ({"queue": ""}, ValueError, "queue must not be empty"),
+        ({"queue": " "}, ValueError, "queue must not be blank"),
         ({"queue": 7}, TypeError, "queue must be a string"),
         ({"queue": "x" * (QUEUE_LENGTH + 1)}, ValueError, "queue must have at most"),
         ({"queue": "\0"}, ValueError, "queue must not hold"),

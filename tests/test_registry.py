@@ -268,6 +268,7 @@ def test_an_unknown_option_is_refused(registry: Registry) -> None:
     ("arguments", "error", "message"),
     [
         ({"name": ""}, ValueError, "name must not be empty"),
+        ({"name": " "}, ValueError, "name must not be blank, got ' '"),
         ({"name": "x" * 201}, ValueError, "name must have at most 200 characters"),
         ({"name": 7}, TypeError, "name must be a string"),
         ({"queue": ""}, ValueError, "queue must not be empty"),

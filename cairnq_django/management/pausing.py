@@ -13,30 +13,34 @@ from django.utils.dateparse import parse_datetime
 
 from ..limits import USER_LENGTH
 from ..models import PausedQueue
-from ..queues import pause_queue, resume_queue
+from ..queues import pause_of, pause_to_be, request_pause, request_resume
 from ..serialization import clean_text
 from .purging import age
 from .serving import refuse_without_tables
 
 
-def pause(out: OutputWrapper, *, queue: str, until: float | datetime | None) -> None:
+def pause(out: OutputWrapper, *, using: str, queue: str, until: float | datetime | None, dry_run: bool) -> None:
     """Pause a queue in the name of the system's user. Raises `CommandError` for what cannot work."""
-    refuse_without_tables()
+    refuse_without_tables(using)
     try:
-        paused = pause_queue(queue, until=until, by=_user())
+        if dry_run:
+            out.write(f"Would pause {queue!r} {_end(pause_to_be(queue, until=until, using=using))}.")
+            return
+        paused = request_pause(queue, until=until, by=_user(), anew=True, using=using).pause
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
     out.write(f"Paused {queue!r} {_end(paused)}. It takes submits; running tasks go on.")
 
 
-def resume(out: OutputWrapper, *, queue: str) -> None:
+def resume(out: OutputWrapper, *, using: str, queue: str, dry_run: bool) -> None:
     """Resume a queue. Raises `CommandError` for what cannot be one."""
-    refuse_without_tables()
+    refuse_without_tables(using)
+    done = "Would resume" if dry_run else "Resumed"
     try:
-        was_paused = resume_queue(queue)
+        was_paused = pause_of(queue, using=using) if dry_run else request_resume(queue, using=using)
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
-    out.write(f"Resumed {queue!r}." if was_paused else f"{queue!r} was not paused.")
+    out.write(f"{done} {queue!r}." if was_paused else f"{queue!r} {'is' if dry_run else 'was'} not paused.")
 
 
 def moment(text: str) -> float | datetime:

@@ -13,7 +13,6 @@ from django.core.management.base import CommandError, OutputWrapper
 
 from ..client import checked_limit, ended_tasks
 from ..store import maintenance
-from ..store.engine import task_database
 from ..worker.shutdown import stopping_on_signals
 from .serving import refuse_without_tables
 
@@ -25,6 +24,7 @@ _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 def purge(
     out: OutputWrapper,
     *,
+    using: str,
     older_than: float,
     statuses: list[str] | None,
     queue: str | None,
@@ -41,8 +41,7 @@ def purge(
         most = checked_limit(limit)
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
-    refuse_without_tables()
-    using = task_database()
+    refuse_without_tables(using)
     done = "Would delete" if dry_run else "Deleted"
     parts = maintenance.count(using, ended) if dry_run else _deleted(using, ended, most)
     interrupted = threading.Event()

@@ -15,6 +15,7 @@ from django.utils import autoreload
 from ..worker.shutdown import handle_stop_signals
 from ..worker.worker import Worker
 from .telling import Voice
+from .warning import warn
 
 RESTART = 3  # the exit status with which a process under Django's reloader asks to be started again
 
@@ -66,6 +67,7 @@ def _run_until_code_changes(worker: Worker, voice: Voice) -> int:
         ended.clear()
         try:
             voice.starts()
+            warn(worker, is_long_lived=False)
             worker.run()
         finally:
             connections.close_all()

@@ -19,6 +19,7 @@ from .lifeline import RECYCLE, is_supervised, take_up
 from .reloading import run_with_reloader
 from .supervising import Supervisor, equal_command, same_command
 from .telling import Voice
+from .warning import warn
 
 
 def serve(
@@ -37,7 +38,7 @@ def serve(
         worker = Worker(**options)
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
-    refuse_without_tables()
+    refuse_without_tables(task_database())
     voice = Voice(out, worker, processes)
     if is_supervised():
         take_up(worker.stop)
@@ -49,11 +50,13 @@ def serve(
     elif processes is not None:
         command, env = (same_command(), {}) if is_typed else equal_command({**options, "burst": burst})
         voice.starts()
+        warn(worker, is_long_lived=not burst)
         connections.close_all()
         status = Supervisor(command, processes=processes, env=env, burst=burst).run(voice.stops)
         voice.ends()
     else:
         voice.starts()
+        warn(worker, is_long_lived=not burst)
         # This thread only waits from here on.
         connections.close_all()
         worker.serve(burst=burst, on_stop=voice.stops)
@@ -71,8 +74,7 @@ def refuse_without_handlers(registry: Registry) -> None:
         )
 
 
-def refuse_without_tables() -> None:
-    using = task_database()
+def refuse_without_tables(using: str) -> None:
     try:
         tables = connections[using].introspection.table_names()
     except OperationalError:

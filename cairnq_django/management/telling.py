@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import Any
 
 from django import get_version
 from django.core.management.base import OutputWrapper
-from django.db import OperationalError, connections
 
 from .. import __version__
 from ..store.engine import task_database
 from ..worker.worker import Worker
+from .base import shown_database
 
 
 class Voice:
@@ -58,13 +57,12 @@ class Voice:
 def banner(worker: Worker, processes: int | None = None) -> str:
     """What a person wants to know of a worker that starts."""
     options = worker.options
-    connection = connections[task_database()]
     handlers = sorted(worker.registry, key=lambda definition: definition.name)
     claim_batch = f", claiming up to {options.claim_batch} at once" if options.claim_batch is not None else ""
     each = " in each process" if processes is not None else ""
     lines = [
         f"cairnq-django {__version__} on Django {get_version()}, process {os.getpid()}",
-        f"  database      {connection.alias}: {_product(connection)} {_shown_name(connection)}",
+        f"  database      {shown_database(task_database())}",
         f"  queues        {', '.join(options.queues)}",
         f"  handlers      {', '.join(f'{handler.name} ({handler.queue})' for handler in handlers)}",
         f"  concurrency   {options.concurrency} calls{each}{claim_batch}",
@@ -83,20 +81,6 @@ def banner(worker: Worker, processes: int | None = None) -> str:
         lines.append(f"  not served    {names}: submitted to their own queues, they wait for another worker")
     lines.append("Stop with Ctrl-C: running tasks end first. A second Ctrl-C kills.")
     return "\n".join(lines)
-
-
-def _product(connection: Any) -> str:
-    try:
-        return str(connection.display_name)
-    except OperationalError:
-        # Only a MySQL server that answers says whether it is MariaDB.
-        return str(connection.vendor)
-
-
-def _shown_name(connection: Any) -> str:
-    settings = connection.settings_dict
-    server = f" at {settings['HOST']}" if settings["HOST"] else ""
-    return f"{settings['NAME']}{server}"
 
 
 def _limit(what: str, seconds: float | None) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import connections
@@ -20,27 +21,51 @@ logger = logging.getLogger(__name__)
 Finding = dict[str, Any]  # "ok", what was found and, unless it is well, the "reason"
 
 
+@dataclass(frozen=True)
+class Health:
+    """What each check found, by its name; those that say nothing without another one are left out if that failed."""
+
+    checks: Mapping[str, Finding]
+
+    @property
+    def is_well(self) -> bool:
+        return all(finding["ok"] for finding in self.checks.values())
+
+    @property
+    def reasons(self) -> str:
+        """Why it is not well, in one line."""
+        return "; ".join(finding["reason"] for finding in self.checks.values() if not finding["ok"])
+
+    def as_json(self) -> dict[str, Any]:
+        return {"ok": self.is_well, "checks": self.checks}
+
+
 @guarded
 def health(request: HttpRequest) -> HttpResponse:
-    """200 if all is well, else 503; the body tells what was found, and of each check that failed why.
+    """200 if all is well, else 503; the body tells what was found, and of each check that failed why."""
+    found = read_health(task_database())
+    if not found.is_well:
+        logger.warning("The queue is not well: %s", found.reasons)
+    return JsonResponse(found.as_json(), status=200 if found.is_well else 503)
+
+
+def read_health(using: str) -> Health:
+    """How the queue in this database is. Never raises.
 
     Queues that are paused wait for no worker, and do not count.
     """
-    using = task_database()
     checks = {"database": _checked(_database, using)}
     if checks["database"]["ok"]:
         checks["workers"] = _checked(_workers, using)
         checks["waiting"] = _checked(_waiting, using)
-    is_well = all(finding["ok"] for finding in checks.values())
-    return JsonResponse({"ok": is_well, "checks": checks}, status=200 if is_well else 503)
+    return Health(checks)
 
 
 def _checked(check: Callable[[str], Finding], using: str) -> Finding:
     try:
         return check(using)
     except Exception as error:
-        logger.warning("A check of the queue's health failed: %s", error)
-        return {"ok": False, "reason": f"{type(error).__name__}: {error}"}
+        return {"ok": False, "reason": f"{type(error).__name__}: {' '.join(str(error).split())}"}
 
 
 def _database(using: str) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -25,6 +25,7 @@ COUNTED_AT_LEAST: Final = 1_000
 QUEUES: Final = 1_000  # that have tasks waiting
 LEVELS: Final = 500  # of a queue, names with their priorities, in which the one that waits longest is looked for
 LEVELS_IN_ALL: Final = 20_000  # of all queues, in equal parts
+NAMES: Final = 100  # of a queue, of which it is told whether anybody runs them
 LOOKS: Final = 100  # in one statement
 
 
@@ -109,6 +110,31 @@ def ended_up_to(using: str, limit: int) -> dict[TaskStatus, int]:
     return {status: ended.filter(status=status).values("completed_at")[:limit].count() for status in TERMINAL}
 
 
+@dataclass(frozen=True)
+class QueuedName:
+    """Tasks of one name that wait in one queue, delayed ones included, as far as they were counted."""
+
+    queue: str
+    name: str
+    count: int
+    is_more: bool  # than were counted
+
+
+def queued_names(using: str, queues: Sequence[str], *, without: Container[str]) -> list[QueuedName]:
+    """What waits in each of the queues, in the order of their names, less the names in `without`.
+
+    Bounded: finds up to `NAMES` names of each queue by one look for each into the claim index, and counts up to
+    `COUNTED_AT_LEAST` of each.
+    """
+    found = sorted(name for name in _names(using, queues, NAMES) if name[1] not in without)
+    queued = Task.objects.using(using).queued()
+    counts = [queued.filter(queue=queue, name=name)[: COUNTED_AT_LEAST + 1].count() for queue, name in found]
+    return [
+        QueuedName(queue, name, min(count, COUNTED_AT_LEAST), count > COUNTED_AT_LEAST)
+        for (queue, name), count in zip(found, counts, strict=True)
+    ]
+
+
 def runnable(using: str, queues: Sequence[str], names: Sequence[str]) -> bool:
     """Whether a task of these handlers is due, or waits for its retry, in a queue that is not paused."""
     given_out = set(queues).difference(PausedQueue.objects.using(using).in_force().values_list("pk", flat=True))
@@ -177,14 +203,7 @@ def _queues(using: str) -> Iterator[str]:
 
 def _levels(using: str, queues: Sequence[str], most: int) -> list[tuple[str, str, int]]:
     """Up to so many of each queue: a name and one of its priorities, the highest of each name first."""
-    names: list[tuple[str, str]] = []
-    found = [(queue, "") for queue in queues]
-    for _ in range(most):
-        nexts = _looks(using, _NEXT_NAME, found)
-        found = [(queue, name) for (queue, _), (name,) in zip(found, nexts, strict=True) if name is not None]
-        if not found:
-            break
-        names += found
+    names = _names(using, queues, most)
     levels: list[tuple[str, str, int]] = []
     room = dict.fromkeys(queues, most)
     look, asked = _HIGHEST, list[tuple[Any, ...]](names)
@@ -197,6 +216,19 @@ def _levels(using: str, queues: Sequence[str], most: int) -> list[tuple[str, str
         levels += reached
         look, asked = _NEXT_PRIORITY, [level for level in reached if room[level[0]]]
     return levels
+
+
+def _names(using: str, queues: Sequence[str], most: int) -> list[tuple[str, str]]:
+    """Up to so many of each queue: the queue, and a name that waits in it."""
+    names: list[tuple[str, str]] = []
+    found = [(queue, "") for queue in queues]
+    for _ in range(most):
+        nexts = _looks(using, _NEXT_NAME, found)
+        found = [(queue, name) for (queue, _), (name,) in zip(found, nexts, strict=True) if name is not None]
+        if not found:
+            break
+        names += found
+    return names
 
 
 def _looks(using: str, look: str, asked: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from django.db import InterfaceError, OperationalError, connections, reset_queries
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -15,6 +15,18 @@ from ..logs import about_current
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
+
+# The loop, the heartbeat and the bookkeeper have one each, for as long as the worker runs; so has the scheduler, where
+# there are schedules. The listener's is never one of a pool's.
+OF_ITS_OWN: Final = 4
+
+
+def connections_needed(*, concurrency: int, sweeps: bool) -> int:
+    """How many connections to the tasks' database a worker may use at the same time.
+
+    Each call may have one, of an async handler, too; the sweeper has one while it is at work.
+    """
+    return OF_ITS_OWN + concurrency + sweeps
 
 
 @contextmanager

@@ -11,8 +11,9 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from cairnq_django import pause_queue, paused_queues
+from cairnq_django.models import PausedQueue
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(databases=["default", "dedicated"])
 
 
 def run(command: str, *arguments: str) -> str:
@@ -78,3 +79,31 @@ def test_resuming_what_cannot_be_a_queue_is_refused() -> None:
 def test_a_pause_may_last_to_the_end_of_time(settings: Any, zone: str) -> None:
     settings.TIME_ZONE = zone
     assert "Paused 'mail' until 9999-12-31" in run("cairnq_pause", "mail", "--until", "9999-12-31T23:00Z")
+
+
+def test_a_dry_run_changes_nothing() -> None:
+    assert run("cairnq_pause", "mail", "--dry-run") == "Would pause 'mail' until it is resumed.\n"
+    assert run("cairnq_pause", "mail", "--dry-run", "--until=1h").startswith("Would pause 'mail' until 2")
+    with pytest.raises(CommandError, match="until must be in the future"):
+        run("cairnq_pause", "mail", "--dry-run", "--until=2020-01-01T12:00")
+    assert run("cairnq_resume", "mail", "--dry-run") == "'mail' is not paused.\n"
+    pause_queue("mail", by="ada")
+    assert run("cairnq_resume", "mail", "--dry-run") == "Would resume 'mail'.\n"
+    assert [paused.paused_by for paused in paused_queues()] == ["ada"]
+
+
+def test_a_database_may_be_named() -> None:
+    run("cairnq_pause", "mail", "--database=dedicated")
+    assert paused_queues() == []
+    assert PausedQueue.objects.using("dedicated").exists()
+    assert run("cairnq_resume", "mail") == "'mail' was not paused.\n"
+    assert run("cairnq_resume", "mail", "--database=dedicated") == "Resumed 'mail'.\n"
+    assert not PausedQueue.objects.using("dedicated").exists()
+
+
+def test_the_verbosity_says_how_much_is_said() -> None:
+    assert run("cairnq_pause", "mail", "-v0") == ""
+    assert paused_queues()
+    assert run("cairnq_resume", "mail", "-v2").splitlines()[0].startswith("Database default: ")
+    with pytest.raises(CommandError, match="queue must not be blank"):
+        run("cairnq_resume", " ", "-v0")

@@ -20,7 +20,7 @@ from cairnq_django.store import maintenance
 from tests.factories import TaskFactory
 from tests.store.sessions import in_another_session, statements
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "dedicated"])
 
 
 class Terminal(StringIO):
@@ -87,6 +87,20 @@ def test_a_dry_run_only_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = statements(lambda: purge("--older-than=60", "--dry-run"))
     assert all(sql.startswith(("SELECT", "SHOW", "\n")) for sql in sent), sent
     assert Task.objects.count() == 10
+
+
+def test_a_database_may_be_named() -> None:
+    ended(120)
+    assert purge("--older-than=60", "--database=dedicated") == "Deleted 0 tasks.\n"
+    assert purge("--older-than=60", "--database=default") == "Deleted 1 task.\n"
+
+
+def test_the_verbosity_says_how_much_is_said() -> None:
+    for _ in range(2):
+        ended(120)
+    assert purge("--older-than=60", "--limit=1", "-v0", out=Terminal()) == ""
+    assert Task.objects.count() == 1
+    assert purge("--older-than=60", "-v3").splitlines()[0].startswith("Database default: ")
 
 
 def test_progress_is_shown_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:

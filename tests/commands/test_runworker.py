@@ -9,8 +9,11 @@ import pytest
 from django.core.management import CommandError, call_command, get_commands, load_command_class
 from django.db import connection
 
-from cairnq_django import submit
+from cairnq_django import Worker, submit, submit_many
+from cairnq_django.management.warning import warn
+from cairnq_django.store import stats
 from tests.app.tasks import write_line
+from tests.workers import table_away
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +64,10 @@ def test_the_banner_says_what_starts() -> None:
     assert banner["polling"] == "every 1 s"
     assert banner["retries"] == "after 1 s, doubling up to 30 s"
     assert banner["limits"] == "run without limit, drain without limit"
+
+
+def test_nothing_is_said_at_verbosity_0() -> None:
+    assert banner_of("-v0") == {}
 
 
 def test_the_banner_shows_no_password() -> None:
@@ -118,6 +125,53 @@ def test_handlers_whose_queue_is_not_served_are_pointed_out() -> None:
     assert "write_line (default)" in banner_of("--queue=mail")["not"]
 
 
+class TestWarnings:
+    """What is said of a worker that starts all the same."""
+
+    @staticmethod
+    def warnings(caplog: pytest.LogCaptureFixture, *arguments: str) -> list[str]:
+        caplog.clear()
+        call_command("runworker", "--burst", *arguments, stdout=StringIO())
+        return [record.getMessage() for record in caplog.records if record.name.endswith("management.warning")]
+
+    def test_there_is_none_where_all_is_well(self, caplog: pytest.LogCaptureFixture) -> None:
+        submit("elsewhere", queue="unserved")
+        submit("write_line", queue="mail", delay=60)
+        assert self.warnings(caplog, "--queue=mail") == []
+
+    def test_names_that_it_has_no_handler_for_are_told_and_left_alone(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(stats, "COUNTED_AT_LEAST", 2)
+        renamed = submit("old_name")
+        submit_many("shop.ship", [1, 2, 3], queue="mail", delay=60)
+        (said,) = self.warnings(caplog, "--queue=mail", "--queue=default")
+        assert "no handler for: 'old_name' in 'default' (1), 'shop.ship' in 'mail' (at least 2). They wait" in said
+        assert renamed.refresh().is_queued
+
+    def test_a_great_many_names_are_not_all_told(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(stats, "NAMES", 14)
+        for number in range(20):
+            submit(f"old_{number:02}")
+        (said,) = self.warnings(caplog)
+        assert "'old_09' in 'default' (1) and 4 other names." in said
+
+    def test_a_look_that_fails_does_not_keep_it_from_starting(self, caplog: pytest.LogCaptureFixture) -> None:
+        with table_away():
+            warn(Worker(["default"]), is_long_lived=False)
+        assert caplog.records == []
+
+    def test_debug_is_told_to_one_that_is_to_stay(
+        self, caplog: pytest.LogCaptureFixture, settings: SettingsWrapper
+    ) -> None:
+        settings.DEBUG = True
+        assert self.warnings(caplog) == []
+        warn(Worker(["default"]), is_long_lived=True)
+        assert "DEBUG is on" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -134,6 +188,7 @@ def test_handlers_whose_queue_is_not_served_are_pointed_out() -> None:
         (["--max-memory=1"], "max_memory must be more than the .* MiB that the process has now, got 1"),
         (["--processes=0"], "processes must be at least 1, got 0"),
         (["--queue="], "queues must not be empty"),
+        (["--queue= "], "queues must not be blank"),
         (["--queue", "q" * 300], "queues must have at most"),
         (["--concurrency=x"], "argument --concurrency: invalid int value: 'x'"),
         (["--autoreload"], "argument --autoreload: not allowed with argument --burst"),

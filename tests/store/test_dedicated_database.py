@@ -1,4 +1,4 @@
-"""The queue in a database of its own, which `DATABASE_ROUTERS` sends it to."""
+"""The queue in a database of its own, which `CairnQRouter` sends it to."""
 
 from __future__ import annotations
 
@@ -24,16 +24,10 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "dedi
 ROUTED = "dedicated"
 
 
-class Router:
-    def db_for_read(self, model: Any, **hints: Any) -> str | None:
-        return ROUTED if model._meta.app_label == "cairnq_django" else None
-
-    db_for_write = db_for_read
-
-
 @pytest.fixture(autouse=True)
 def _routed(settings: Any) -> None:
-    settings.DATABASE_ROUTERS = [f"{__name__}.Router"]
+    settings.CAIRNQ = {"DATABASE": ROUTED}
+    settings.DATABASE_ROUTERS = ["cairnq_django.routers.CairnQRouter"]
 
 
 @pytest.fixture(autouse=True)

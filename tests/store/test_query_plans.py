@@ -291,6 +291,18 @@ def test_the_figures_of_all_queues_are_read_from_indexes() -> None:
         assert not plan.sorts, plan
 
 
+def test_the_names_that_wait_are_found_and_counted_by_the_index() -> None:
+    if connection.vendor == "postgresql":
+        # So few tasks it may as well read otherwise.
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL enable_seqscan = off")
+    looks = plans(lambda: stats.queued_names(DB, ["mail", "default"], without=()))
+    assert len(looks) == 4, "a name, that there is no other one, and how many wait in each queue"
+    for plan in looks:
+        assert plan.uses("cairnq_task_claim") or "table=None" in plan.text, plan
+        assert not plan.sorts, plan
+
+
 @pytest.mark.parametrize("count", [1, 256])
 def test_a_heartbeat_reads_no_more_than_its_rows(count: int) -> None:
     leases = some_leases(count)

@@ -27,6 +27,7 @@ from cairnq_django import (
     stats,
     submit,
     submit_many,
+    submit_on_commit,
     task,
     wait,
 )
@@ -56,6 +57,7 @@ elsewhere: TaskDef[Any, bytes] = TaskDef("elsewhere")
 def callers() -> None:
     assert_type(submit(count, {"apples": 3}), Task)
     assert_type(submit(tick), Task)
+    assert_type(submit_on_commit(count, {"apples": 3}, using="shop", delay=5), UUID)
     assert_type(submit("by.name", {"anything": [1, "2"]}), Task)
     assert_type(submit(elsewhere, object()), Task)
     assert_type(submit(ship, Order(number=7), key="ship:7", conflict="replace", delay=timedelta(hours=1)), Task)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import CommandParser
 
 from ...statuses import TERMINAL
+from ..base import DatabaseCommand
 from ..purging import age, purge
 
 _OPTIONS = ("older_than", "statuses", "queue", "name", "limit", "dry_run")
 
 
-class Command(BaseCommand):
+class Command(DatabaseCommand):
     help = "Deletes tasks that have ended, with their keys and attempts, the longest ended first. Live tasks stay."
 
     def add_arguments(self, parser: CommandParser) -> None:
+        super().add_arguments(parser)
         option = parser.add_argument
         option(
             "--older-than",
@@ -37,4 +39,4 @@ class Command(BaseCommand):
         option("--dry-run", action="store_true", help="Only say how many there are.")
 
     def handle(self, **options: Any) -> None:
-        purge(self.stdout, **{name: options[name] for name in _OPTIONS})
+        purge(self.out(options), using=options["database"], **{name: options[name] for name in _OPTIONS})

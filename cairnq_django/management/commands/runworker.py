@@ -7,6 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
+from ..base import heard
 from ..lifeline import is_supervised
 from ..serving import serve
 
@@ -123,4 +124,5 @@ class Command(BaseCommand):
         super().run_from_argv(argv)
 
     def handle(self, **options: Any) -> None:
-        serve(self.stdout, is_typed=self.is_typed, **{name: options[name] for name in _OPTIONS})
+        out = heard(self.stdout, options["verbosity"])
+        serve(out, is_typed=self.is_typed, **{name: options[name] for name in _OPTIONS})
