@@ -28,6 +28,7 @@ class Upcoming(NamedTuple):
     name: str
     task_name: str
     next_run_at: datetime
+    error: str  # why nobody has submitted it yet; empty: none that is known
     asked_at: datetime
 
     @property
@@ -57,7 +58,8 @@ def upcoming(using: str, *, limit: int, leave_out: Collection[int] = ()) -> list
     rows: Any = _rows(using).filter(next_run_at__isnull=False).order_by("next_run_at", "pk").annotate(asked_at=Now())
     if leave_out:
         rows = rows.exclude(pk__in=leave_out)
-    return [Upcoming(*row) for row in rows.values_list("pk", "name", "task_name", "next_run_at", "asked_at")[:limit]]
+    columns = ("pk", "name", "task_name", "next_run_at", "error", "asked_at")
+    return [Upcoming(*row) for row in rows.values_list(*columns)[:limit]]
 
 
 def tick(using: str, schedule_id: int, step: Callable[[Schedule, datetime, bool], Step]) -> Ticked | None:

@@ -121,13 +121,14 @@ class Scheduler:
             return RETRY_PAUSE
         if ticked.submitted:
             self._wake()
-        else:
+        if ticked.tick is not Tick.SUBMITTED:
             logger.info("Schedule %r submits nothing this time: %s", upcoming.name, ticked.tick.value)
         return 0.0
 
     def _leave_to_others(self, upcoming: Upcoming) -> None:
         self._aside(upcoming, FAILED_PAUSE)
-        if upcoming.due_in < -schedules.LATE:
+        # Who knows the task may have said already what else it waits for.
+        if upcoming.due_in < -schedules.LATE and not upcoming.error:
             self._failed(upcoming, LookupError(f"no worker that runs has a handler named {upcoming.task_name!r}"))
 
     def _held_back(self, upcoming: Upcoming, full: QueueFull) -> None:

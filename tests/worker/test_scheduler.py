@@ -149,12 +149,15 @@ def test_what_cannot_run_is_reported_and_shown_and_holds_up_nothing(registry: Re
 
 def test_a_task_that_is_not_known_here_is_left_to_others_and_not_reported_at_once(registry: Registry) -> None:
     others = ScheduleFactory(task_name="unheard of", next_run_at=after(-LATE / 2))
+    full = {"last_tick": "held back", "error": "Queue 'x' is full."}
+    held = ScheduleFactory(task_name="unheard of", next_run_at=after(-LATE * 2), **full)
     good = ScheduleFactory(due=True)
     with reports() as reported, quick(registry).background():
         runs(good)
     assert reported == []
     others.refresh_from_db()
-    assert others.last_tick == ""
+    held.refresh_from_db()
+    assert [others.last_tick, held.last_tick] == ["", "held back"]
 
 
 def test_a_full_queue_holds_a_schedule_back_until_there_is_room(
