@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from inspect import signature
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, cast, overload
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -31,13 +31,16 @@ from .store.stats import QueueStats
 from .submission import Submission, TaskId, as_task_id, checked_key, prepare, prepare_many
 from .twins import twin, twin_of
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 P = TypeVar("P")
 
 ConflictStrategy = Literal["reuse", "reuse-succeeded", "reject", "replace"]
 
 
-class SubmitOptions(TypedDict, total=False):
-    """The keywords of `submit()`, for functions that pass them on."""
+class ChildOptions(TypedDict, total=False):
+    """The keywords of `ctx.submit()`."""
 
     key: str | None
     conflict: ConflictStrategy
@@ -49,14 +52,25 @@ class SubmitOptions(TypedDict, total=False):
     max_attempts: int | None
     metadata: dict[str, Any] | None
     correlation_id: str | None
-    parent: Task | TaskId | None
     max_queue_depth: int | None
     max_queue_wait: Seconds | None
 
 
+class SubmitOptions(ChildOptions, total=False):
+    """The keywords of `submit()`, for functions that pass them on."""
+
+    parent: Task | TaskId | None
+
+
+@overload
+def submit(task: TaskDef[P, Any], payload: P, **options: Unpack[SubmitOptions]) -> Task: ...
+@overload
+def submit(task: TaskDef[None, Any], **options: Unpack[SubmitOptions]) -> Task: ...
+@overload
+def submit(task: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> Task: ...
 def submit(
-    task: TaskDef[P, Any] | str,
-    payload: P | None = None,
+    task: TaskDef[Any, Any] | str,
+    payload: Any = None,
     *,
     key: str | None = None,
     conflict: ConflictStrategy = "reuse",
@@ -262,7 +276,13 @@ def purge(
     return maintenance.purge(task_database(), ended, limit=checked_limit(limit))
 
 
-@twin_of(submit)
+@overload
+async def asubmit(task: TaskDef[P, Any], payload: P, **options: Unpack[SubmitOptions]) -> Task: ...
+@overload
+async def asubmit(task: TaskDef[None, Any], **options: Unpack[SubmitOptions]) -> Task: ...
+@overload
+async def asubmit(task: str, payload: Any = None, **options: Unpack[SubmitOptions]) -> Task: ...
+@twin_of(cast("Callable[..., Task]", submit))  # of its overloads, a type checker would take the first
 async def asubmit(*args: Any, **options: Any) -> Task:
     return (await _asubmit(partial(prepare, *args, **options)))[0]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from datetime import datetime
+from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -46,33 +47,45 @@ class Task(models.Model):
 
     actions: ClassVar[TaskActions]
 
-    id = models.UUIDField(_("id"), primary_key=True, default=new_task_id, editable=False)
-    name = ExactCharField(_("name"), max_length=NAME_LENGTH)
-    queue = ExactCharField(_("queue"), max_length=QUEUE_LENGTH, default="default")
-    status = models.CharField(_("status"), max_length=10, choices=TaskStatus, default=TaskStatus.QUEUED)
-    payload = models.JSONField(_("payload"), null=True, encoder=StrictJSONEncoder)
-    result = models.JSONField(_("result"), null=True, encoder=StrictJSONEncoder)
-    error = models.JSONField(_("error"), null=True, encoder=StrictJSONEncoder)
-    metadata = models.JSONField(_("metadata"), default=dict, encoder=StrictJSONEncoder)
-    progress = models.FloatField(_("progress"), null=True)  # 0 to 1
-    message = models.TextField(_("message"), default="")
-    attempt = models.IntegerField(_("attempt"), default=0)  # deliveries so far, the running one included
-    max_attempts = models.IntegerField(_("attempts allowed"), default=3)
-    priority = models.SmallIntegerField(_("priority"), default=0)  # higher first
-    key = ExactCharField(_("key"), max_length=KEY_LENGTH, null=True)
-    worker_id = ExactCharField(_("worker"), max_length=WORKER_ID_LENGTH, default="")
-    lease_until = models.DateTimeField(_("lease until"), null=True)
-    run_at = models.DateTimeField(_("due"), db_default=Now())
+    id: models.UUIDField[Any, UUID] = models.UUIDField(_("id"), primary_key=True, default=new_task_id, editable=False)
+    name: models.CharField[Any, str] = ExactCharField(_("name"), max_length=NAME_LENGTH)
+    queue: models.CharField[Any, str] = ExactCharField(_("queue"), max_length=QUEUE_LENGTH, default="default")
+    status: models.CharField[Any, str] = models.CharField(
+        _("status"), max_length=10, choices=TaskStatus, default=TaskStatus.QUEUED
+    )
+    payload: models.JSONField[Any, Any] = models.JSONField(_("payload"), null=True, encoder=StrictJSONEncoder)
+    result: models.JSONField[Any, Any] = models.JSONField(_("result"), null=True, encoder=StrictJSONEncoder)
+    error: models.JSONField[Any, Any] = models.JSONField(_("error"), null=True, encoder=StrictJSONEncoder)
+    metadata: models.JSONField[Any, Any] = models.JSONField(_("metadata"), default=dict, encoder=StrictJSONEncoder)
+    progress: models.FloatField[Any, float | None] = models.FloatField(_("progress"), null=True)  # 0 to 1
+    message: models.TextField[Any, str] = models.TextField(_("message"), default="")
+    attempt: models.IntegerField[Any, int] = models.IntegerField(
+        _("attempt"), default=0
+    )  # deliveries so far, the running one included
+    max_attempts: models.IntegerField[Any, int] = models.IntegerField(_("attempts allowed"), default=3)
+    priority: models.SmallIntegerField[Any, int] = models.SmallIntegerField(_("priority"), default=0)  # higher first
+    key: models.CharField[Any, str | None] = ExactCharField(_("key"), max_length=KEY_LENGTH, null=True)
+    worker_id: models.CharField[Any, str] = ExactCharField(_("worker"), max_length=WORKER_ID_LENGTH, default="")
+    lease_until: models.DateTimeField[Any, datetime | None] = models.DateTimeField(_("lease until"), null=True)
+    run_at: models.DateTimeField[Any, datetime] = models.DateTimeField(_("due"), db_default=Now())
     # Held by queued tasks alone that were never started. The default makes an insert hand back what was stored.
-    expires_at = models.DateTimeField(_("expires"), null=True, db_default=None)
-    cancel_requested_at = models.DateTimeField(_("cancel requested"), null=True)
-    parent_id = models.UUIDField(_("parent"), null=True)
-    root_id = models.UUIDField(_("root"))
-    correlation_id = ExactCharField(_("correlation id"), max_length=CORRELATION_ID_LENGTH, null=True)
-    created_at = models.DateTimeField(_("created"), db_default=Now())
-    updated_at = models.DateTimeField(_("updated"), db_default=Now())
-    started_at = models.DateTimeField(_("started"), null=True)  # of the latest attempt
-    completed_at = models.DateTimeField(_("completed"), null=True)
+    expires_at: models.DateTimeField[Any, datetime | None] = models.DateTimeField(
+        _("expires"), null=True, db_default=None
+    )
+    cancel_requested_at: models.DateTimeField[Any, datetime | None] = models.DateTimeField(
+        _("cancel requested"), null=True
+    )
+    parent_id: models.UUIDField[Any, UUID | None] = models.UUIDField(_("parent"), null=True)
+    root_id: models.UUIDField[Any, UUID] = models.UUIDField(_("root"))
+    correlation_id: models.CharField[Any, str | None] = ExactCharField(
+        _("correlation id"), max_length=CORRELATION_ID_LENGTH, null=True
+    )
+    created_at: models.DateTimeField[Any, datetime] = models.DateTimeField(_("created"), db_default=Now())
+    updated_at: models.DateTimeField[Any, datetime] = models.DateTimeField(_("updated"), db_default=Now())
+    started_at: models.DateTimeField[Any, datetime | None] = models.DateTimeField(
+        _("started"), null=True
+    )  # of the latest attempt
+    completed_at: models.DateTimeField[Any, datetime | None] = models.DateTimeField(_("completed"), null=True)
 
     objects = TaskQuerySet.as_manager()
 

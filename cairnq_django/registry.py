@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     MissedRule: TypeAlias = Literal["once", "none", "all"]
     OverlapRule: TypeAlias = Literal["skip", "allow"]
 
-P = TypeVar("P")
-R = TypeVar("R")
+# What handles more payloads, or gives less, may stand for what handles fewer.
+P = TypeVar("P", contravariant=True)
+R = TypeVar("R", covariant=True)
 
 DEFAULT_QUEUE = "default"
 
@@ -47,11 +48,12 @@ class TaskDef(Generic[P, R]):
     concurrency: int | None = None  # calls at the same time in one worker; None: the worker's own limit
     resource: str | None = None  # whose ceiling on calls the name shares; the worker declares it
     atomic: bool = False  # whether what the handler writes commits together with its success
+    aliases: Sequence[str] = ()  # earlier names, whose tasks its handler runs, too; kept as a tuple
     cron: str | None = None  # when workers submit it by themselves, or, instead:
     every: float | None = None  # seconds from one time to the next
     timezone: str | None = None  # of the cron expression; None: the project's `TIME_ZONE`
-    missed: Missed = Missed.ONCE  # what they do about the times when no worker ran
-    overlap: Overlap = Overlap.SKIP  # and while the latest task has not ended
+    missed: MissedRule = "once"  # what they do about the times when no worker ran
+    overlap: OverlapRule = "skip"  # and while the latest task has not ended
     handler: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +67,8 @@ class TaskDef(Generic[P, R]):
             value = getattr(self, argument)
             if value is not None:
                 checked[argument] = integer(value, argument, minimum=1, maximum=maximum)
+        if self.aliases != ():
+            checked["aliases"] = _aliases(self.aliases, checked["name"])
         if self.resource is not None:
             checked["resource"] = text(self.resource, "resource", maximum=NAME_LENGTH)
         if not isinstance(self.atomic, bool):
@@ -94,6 +98,11 @@ class TaskDef(Generic[P, R]):
         return self.cron is not None or self.every is not None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """All names whose tasks its handler runs, its own first."""
+        return (self.name, *self.aliases)
+
+    @property
     def is_async(self) -> bool:
         """Whether the handler is a coroutine function, or an object whose `__call__` is one."""
         handler: Any = self.handler
@@ -107,25 +116,27 @@ _OPTIONS = {option.name for option in fields(TaskDef)} - {"name", "handler"}
 
 
 class Registry:
-    """The handlers that a worker runs, by name."""
+    """The handlers that a worker runs, by name. Iterated over, it gives each definition once."""
 
     def __init__(self) -> None:
-        self._tasks: dict[str, TaskDef[Any, Any]] = {}
+        self._tasks: dict[str, TaskDef[Any, Any]] = {}  # by each of their names
 
     def __iter__(self) -> Iterator[TaskDef[Any, Any]]:
-        return iter(self._tasks.values())
+        return iter([definition for name, definition in self._tasks.items() if name == definition.name])
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return sum(1 for _ in self)
 
     def __contains__(self, name: object) -> bool:
         return name in self._tasks
 
     @property
     def names(self) -> tuple[str, ...]:
+        """All names whose tasks there is a handler for, aliases included."""
         return tuple(sorted(self._tasks))
 
     def get(self, name: str) -> TaskDef[Any, Any] | None:
+        """The definition that has this name, or has it as an alias."""
         return self._tasks.get(name)
 
     # A TaskDef comes first: to type checkers it is one more function that takes (ctx, payload).
@@ -148,6 +159,7 @@ class Registry:
         concurrency: int | None = None,
         resource: str | None = None,
         atomic: bool = False,
+        aliases: Sequence[str] = (),
         cron: str | None = None,
         every: Seconds | None = None,
         timezone: str | None = None,
@@ -167,6 +179,7 @@ class Registry:
         max_run: Seconds | None = None,
         concurrency: int | None = None,
         resource: str | None = None,
+        aliases: Sequence[str] = (),
         cron: str | None = None,
         every: Seconds | None = None,
         timezone: str | None = None,
@@ -198,9 +211,13 @@ class Registry:
         task for all of them, `"none"` or `"all"`. `overlap` says what to do while its latest task has not ended:
         `"skip"` that time or `"allow"` another one beside it.
 
-        Raises `ValueError` for a name that is taken, or a handler that has none; `TypeError` for a handler that does
-        not take `(ctx, payload)`, or the list if there is a `batch`, and for options beside a `TaskDef`, which holds
-        its own.
+        `aliases` are names that the task had before: its handler runs what is queued under them, too, and such a task
+        keeps the name that it was submitted under. Ceilings count the calls of all its names together, and a batch may
+        hold tasks of several.
+
+        Raises `ValueError` for a name or alias that is taken, or a handler that has no name; `TypeError` for a handler
+        that does not take `(ctx, payload)`, or the list if there is a `batch`, and for options beside a `TaskDef`,
+        which holds its own.
         """
         if unknown := sorted(options.keys() - _OPTIONS):
             raise TypeError(f"@task has no option {unknown[0]!r}; its options are {', '.join(sorted(_OPTIONS))}")
@@ -217,13 +234,10 @@ class Registry:
         return self._register(TaskDef(_own_name(what), handler=what, **options))
 
     def _register(self, definition: TaskDef[P, R]) -> TaskDef[P, R]:
-        present = self._tasks.get(definition.name)
-        if present is not None:
-            raise ValueError(
-                f"Two handlers are named {definition.name!r}: {_where(present.handler)} and "
-                f'{_where(definition.handler)}. Give one of them a name of its own: @task("...")'
-            )
-        self._tasks[definition.name] = definition
+        for name in definition.names:
+            if name in self._tasks:
+                raise _taken(name, self._tasks[name], definition)
+        self._tasks.update(dict.fromkeys(definition.names, definition))
         return definition
 
 
@@ -252,6 +266,30 @@ def _own_name(handler: Any) -> str:
     if name == "<lambda>":
         raise ValueError(f'{handler!r} has no name to register it under; give it one: @task("...")')
     return str(name)
+
+
+def _aliases(aliases: Any, name: str) -> tuple[str, ...]:
+    if not isinstance(aliases, (list, tuple)):
+        raise TypeError(f"aliases of task {name!r} must be a list of names, got {aliases!r}")
+    checked = [text(alias, f"aliases[{place}]", maximum=NAME_LENGTH) for place, alias in enumerate(aliases)]
+    for place, alias in enumerate(checked):
+        if alias == name or alias in checked[:place]:
+            again = "is its name already" if alias == name else "is there twice"
+            raise ValueError(f"aliases of task {name!r} must be other names of it, but {alias!r} {again}")
+    return tuple(checked)
+
+
+def _taken(name: str, present: TaskDef[Any, Any], other: TaskDef[Any, Any]) -> ValueError:
+    if name == present.name == other.name:
+        return ValueError(
+            f"Two handlers are named {name!r}: {_where(present.handler)} and "
+            f'{_where(other.handler)}. Give one of them a name of its own: @task("...")'
+        )
+    told = [
+        f"{_where(each.handler)}, which {'has that name' if each.name == name else f'is {each.name!r} with that alias'}"
+        for each in (present, other)
+    ]
+    return ValueError(f"Two handlers are to run tasks named {name!r}: {' and '.join(told)}. Leave it to one of them")
 
 
 def _check_handler(handler: Any, name: str, *, takes_batch: bool) -> None:
@@ -288,10 +326,10 @@ def _refuse_atomic(definition: TaskDef[Any, Any]) -> None:
 def _checked_schedule(definition: TaskDef[Any, Any]) -> dict[str, Any]:
     """Raises `TypeError` or `ValueError` naming the option that is wrong."""
     checked: dict[str, Any] = {
-        "missed": choice(definition.missed, "missed", Missed),
-        "overlap": choice(definition.overlap, "overlap", Overlap),
+        "missed": choice(definition.missed, "missed", Missed).value,
+        "overlap": choice(definition.overlap, "overlap", Overlap).value,
     }
-    rules = {"timezone": None, "missed": Missed.ONCE, "overlap": Overlap.SKIP}
+    rules = {"timezone": None, "missed": "once", "overlap": "skip"}
     if not definition.is_periodic:
         for option, default in rules.items():
             if (given := getattr(definition, option)) != default:
@@ -300,7 +338,7 @@ def _checked_schedule(definition: TaskDef[Any, Any]) -> dict[str, Any]:
     # Whatever the zone is, the expression is read in the same way; the project's may not be known yet.
     zone = "UTC" if definition.timezone is None and definition.every is None else definition.timezone
     when = timing(cron=definition.cron, every=definition.every, zone=zone)
-    if checked["missed"] is Missed.ALL and checked["overlap"] is Overlap.SKIP:
+    if checked["missed"] == Missed.ALL and checked["overlap"] == Overlap.SKIP:
         raise ValueError(
             'missed="all" submits several tasks at once, of which overlap="skip" would skip all but one; set '
             'overlap="allow"'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Any
@@ -91,13 +91,22 @@ def definition_of(task: object) -> TaskDef[Any, Any]:
     if not isinstance(task, str):
         remedy = "; decorate the function with @task" if callable(task) else ""
         raise TypeError(f"task must be what @task made, a TaskDef or a task's name, got {task!r}{remedy}")
-    return default_registry.get(task) or _elsewhere(task)
+    definition = default_registry.get(task)
+    if definition is None:
+        return _elsewhere(task)
+    return definition if definition.name == task else _under_alias(definition, task)
 
 
 @lru_cache(maxsize=1024)
 def _elsewhere(name: str) -> TaskDef[Any, Any]:
     """A task that another program runs."""
     return TaskDef(name)
+
+
+@lru_cache(maxsize=1024)
+def _under_alias(definition: TaskDef[Any, Any], alias: str) -> TaskDef[Any, Any]:
+    """As it is submitted by an earlier name: workers of an earlier version may run it, too."""
+    return replace(definition, name=alias, aliases=(), handler=None)
 
 
 def strategy_of(conflict: str) -> Conflict:

@@ -82,9 +82,9 @@ async def await_by_key(key: str, timeout: Seconds | None = None) -> Task:
 
 
 @overload
-def call(
-    task: TaskDef[P, R], payload: P | None = None, *, timeout: Seconds | None = None, **options: Unpack[SubmitOptions]
-) -> R: ...
+def call(task: TaskDef[P, R], payload: P, *, timeout: Seconds | None = None, **options: Unpack[SubmitOptions]) -> R: ...
+@overload
+def call(task: TaskDef[None, R], *, timeout: Seconds | None = None, **options: Unpack[SubmitOptions]) -> R: ...
 @overload
 def call(
     task: str, payload: Any = None, *, timeout: Seconds | None = None, **options: Unpack[SubmitOptions]
@@ -109,8 +109,10 @@ def call(
 
 @overload
 async def acall(
-    task: TaskDef[P, R], payload: P | None = None, *, timeout: Seconds | None = None, **options: Unpack[SubmitOptions]
+    task: TaskDef[P, R], payload: P, *, timeout: Seconds | None = None, **options: Unpack[SubmitOptions]
 ) -> R: ...
+@overload
+async def acall(task: TaskDef[None, R], *, timeout: Seconds | None = None, **options: Unpack[SubmitOptions]) -> R: ...
 @overload
 async def acall(
     task: str, payload: Any = None, *, timeout: Seconds | None = None, **options: Unpack[SubmitOptions]

@@ -33,6 +33,7 @@ ONCE = [
             "envelopes",
             "errors",
             "packaging",
+            "public_api",
             "readme",
             "reference",
             "registry",

@@ -54,6 +54,14 @@ def test_a_task_is_submitted_by_the_name_of_a_registered_handler(monkeypatch: py
     assert (parcel.name, parcel.queue, parcel.max_attempts, parcel.priority) == ("ship", "parcels", 9, -1)
 
 
+def test_a_task_submitted_by_an_alias_keeps_that_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default_registry, "_tasks", {})
+    ship = task("ship", queue="parcels", max_attempts=9, priority=-1, aliases=["send"])(lambda ctx, payload: None)
+    parcel = submit("send")
+    assert (parcel.name, parcel.queue, parcel.max_attempts, parcel.priority) == ("send", "parcels", 9, -1)
+    assert (submit(ship).name, submit("ship").name) == ("ship", "ship")
+
+
 def test_a_name_nobody_registered_here_is_taken_for_a_task_of_another_program() -> None:
     report = submit("somewhere.else", {"page": 1})
     assert (report.name, report.queue, report.max_attempts, report.priority) == ("somewhere.else", "default", 3, 0)

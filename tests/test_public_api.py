@@ -12,6 +12,7 @@ from textwrap import dedent
 import pytest
 
 import cairnq_django
+from tests.public_api import modules, pinned, surface
 
 TWINS = {
     "submit": "asubmit",
@@ -62,6 +63,15 @@ def run_in_a_new_process(source: str, *, cwd: Path | None = None) -> str:
 
 def test_these_names_are_public() -> None:
     assert sorted(cairnq_django.__all__) == sorted(PUBLIC)
+
+
+@pytest.mark.parametrize("module", modules())
+def test_what_users_rely_on_changes_on_purpose_only(module: str) -> None:
+    try:
+        found = surface(module)
+    except ImportError as error:
+        pytest.skip(f"{module} needs what is not installed: {error}")
+    assert found == pinned().get(module), "if that is meant, run `python -m tests.public_api`"
 
 
 @pytest.mark.parametrize("name", PUBLIC)

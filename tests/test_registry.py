@@ -260,7 +260,7 @@ def test_a_definition_with_a_handler_is_not_given_another(registry: Registry) ->
 
 
 def test_an_unknown_option_is_refused(registry: Registry) -> None:
-    with pytest.raises(TypeError, match=r"^@task has no option 'retries'; its options are atomic, batch,"):
+    with pytest.raises(TypeError, match=r"^@task has no option 'retries'; its options are aliases, atomic, batch,"):
         registry.task(retries=3)(double)  # type: ignore[call-overload]
 
 
@@ -322,3 +322,60 @@ def test_the_tasks_modules_of_installed_apps_are_discovered() -> None:
     assert "tests.app.tasks" in sys.modules
     assert "increment_counter" in default_registry
     assert cairnq_django.task == default_registry.task
+
+
+def test_a_definition_is_found_by_its_aliases(registry: Registry) -> None:
+    definition = registry.task("shop.double", aliases=["double", "twice"])(double)
+    assert definition.aliases == ("double", "twice")
+    assert definition.names == ("shop.double", "double", "twice")
+    assert all(registry.get(name) is definition for name in definition.names)
+    assert "twice" in registry
+    assert (len(registry), list(registry)) == (1, [definition])
+    assert registry.names == ("double", "shop.double", "twice")
+    assert registry.task(TaskDef("contract", aliases=["agreement"]))(double) is registry.get("agreement")
+    assert hash(TaskDef("double", aliases=[])) == hash(TaskDef("double"))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        (
+            {"name": "a"},
+            {"name": "b", "aliases": ["a"]},
+            r"'a': .*double .*, which has that name and .* is 'b' with that alias\.",
+        ),
+        (
+            {"name": "b", "aliases": ["a"]},
+            {"name": "a"},
+            r"'a': .*double .*, which is 'b' with that alias and .* has that name\.",
+        ),
+        (
+            {"name": "b", "aliases": ["a"]},
+            {"name": "c", "aliases": ["x", "a"]},
+            r"'a': .* is 'b' with that alias and .* is 'c' with that alias\.",
+        ),
+    ],
+)
+def test_a_name_is_one_handler_s_whether_as_name_or_alias(
+    registry: Registry, first: dict[str, Any], second: dict[str, Any], told: str
+) -> None:
+    registry.task(first.pop("name"), **first)(double)
+    before = registry.names
+    with pytest.raises(ValueError, match=rf"^Two handlers are to run tasks named {told}"):
+        registry.task(second.pop("name"), **second)(double_async)
+    assert (registry.names, len(registry)) == (before, 1), "what is refused leaves nothing behind"
+
+
+@pytest.mark.parametrize(
+    ("aliases", "error", "told"),
+    [
+        ("double", TypeError, r"^aliases of task 'x' must be a list of names, got 'double'$"),
+        ([7], TypeError, r"^aliases\[0\] must be a string"),
+        (["a", ""], ValueError, r"^aliases\[1\] must not be empty$"),
+        (["x"], ValueError, r"^aliases of task 'x' must be other names of it, but 'x' is its name already$"),
+        (["a", "a"], ValueError, r"^aliases of task 'x' must be other names of it, but 'a' is there twice$"),
+    ],
+)
+def test_wrong_aliases_are_refused(aliases: Any, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        TaskDef("x", aliases=aliases)

@@ -79,6 +79,14 @@ def test_a_schedule_may_have_a_queue_and_a_priority_of_its_own() -> None:
     assert (task.queue, task.priority) == ("night", -5)
 
 
+def test_a_task_s_earlier_name_stands_for_it() -> None:
+    assert (
+        ticked(ScheduleFactory(task_name="old", due=True), registry_of(TaskDef("new", aliases=["old"])))
+        is Tick.SUBMITTED
+    )
+    assert Task.objects.get().name == "new"
+
+
 def test_what_is_not_due_is_left_alone() -> None:
     assert ticked(ScheduleFactory()) is None
     assert ticked(ScheduleFactory(next_run_at=None)) is None
@@ -307,6 +315,11 @@ class TestWhatCodeDeclares:
         schedule = Schedule.objects.get()
         assert not schedule.retired
         assert schedule.next_run_at is not None
+
+    def test_a_task_with_a_new_name_has_a_schedule_of_that_and_the_old_one_is_retired(self) -> None:
+        declare(DB, periodic("old"))
+        declare(DB, periodic("new", aliases=["old"]))
+        assert dict(Schedule.objects.values_list("name", "retired")) == {"old": True, "new": False}
 
     def test_what_is_not_known_here_is_left_alone(self) -> None:
         declare(DB, periodic("of another program"))

@@ -34,9 +34,10 @@ from ..serialization import clean_text
 from ..statuses import TaskStatus
 from ..store.engine import task_database
 from ..store.stats import QueueFigures
+from ..submission import in_utc
 from . import display
 from .changelist import QueueFilter, StatusFilter
-from .overview import Queue, standing
+from .standing import Queue, standing
 from .viewing import Viewing
 
 _TEMPLATES = "admin/cairnq_django/pausedqueue"
@@ -71,6 +72,13 @@ class PauseForm(forms.Form):
             format="%Y-%m-%dT%H:%M",
         ),
     )
+
+    def clean_until(self) -> datetime | None:
+        until: datetime | None = self.cleaned_data["until"]
+        try:
+            return None if until is None else in_utc(until, "until")
+        except ValueError:
+            raise forms.ValidationError(_("That time is too far from now.")) from None
 
 
 @admin.register(PausedQueue)

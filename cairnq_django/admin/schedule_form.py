@@ -130,7 +130,9 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
 
 def _known_tasks() -> set[str]:
     served = WorkerProcess.objects.heard_of().values_list("names", flat=True)
-    return {*default_registry.names, *chain.from_iterable(served)}
+    # By an earlier name it is only found.
+    earlier = {alias for definition in default_registry for alias in definition.aliases}
+    return {*default_registry.names, *chain.from_iterable(served)} - earlier
 
 
 @lru_cache(maxsize=1)

@@ -25,6 +25,7 @@ from django.views.decorators.csrf import csrf_protect
 from ..envelopes import MESSAGE_LIMIT, UNEXPECTED
 from ..models import Task, WorkerProcess
 from ..serialization import clean_text
+from ..store.workers import handled_names
 from . import display, documents
 from .actions import ACTIONS, DJANGO_ACTS_ON_PAGES, PAGE_FIELD, buttons
 from .answering import version
@@ -84,6 +85,17 @@ def _oldest_children(task: Any) -> list[Task]:
         task.oldest_children = list(shown[: SHOWN_CHILDREN + 1])
     children: list[Task] = task.oldest_children
     return children
+
+
+def _why_it_waits(task: Task) -> tuple[SafeString, str] | None:
+    """What keeps a queued task from being run at all, as far as live workers say."""
+    if not task.is_queued:
+        return None
+    handled = handled_names(str(task._state.db))
+    if task.name in handled.get(task.queue, ()):
+        return None
+    text = _("No live worker runs this name.") if task.queue in handled else _("No live worker serves this queue.")
+    return display.icon("warning"), text
 
 
 @admin.register(Task)
@@ -148,7 +160,9 @@ class TaskAdmin(Working):
 
     @admin.display(description=gettext_lazy("status"))
     def state(self, task: Task) -> SafeString:
-        return display.status(task)
+        shown = display.status(task)
+        why = _why_it_waits(task)
+        return display.noted(shown, format_html('<span class="cairnq-warning">{}{}</span>', *why)) if why else shown
 
     @admin.display(description=gettext_lazy("status"))
     def state_and_progress(self, task: Task) -> SafeString:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import Any
 
 from django import get_version
 from django.core.management.base import OutputWrapper
 
 from .. import __version__
+from ..registry import TaskDef
 from ..store.engine import task_database
 from ..worker.worker import Worker
 from .base import shown_database
@@ -64,7 +66,7 @@ def banner(worker: Worker, processes: int | None = None) -> str:
         f"cairnq-django {__version__} on Django {get_version()}, process {os.getpid()}",
         f"  database      {shown_database(task_database())}",
         f"  queues        {', '.join(options.queues)}",
-        f"  handlers      {', '.join(f'{handler.name} ({handler.queue})' for handler in handlers)}",
+        f"  handlers      {', '.join(map(_handler, handlers))}",
         f"  concurrency   {options.concurrency} calls{each}{claim_batch}",
         f"  lease         {options.lease:g} s, a heartbeat every {options.heartbeat_interval:g} s",
         f"  polling       every {options.poll_interval:g} s",
@@ -81,6 +83,10 @@ def banner(worker: Worker, processes: int | None = None) -> str:
         lines.append(f"  not served    {names}: submitted to their own queues, they wait for another worker")
     lines.append("Stop with Ctrl-C: running tasks end first. A second Ctrl-C kills.")
     return "\n".join(lines)
+
+
+def _handler(definition: TaskDef[Any, Any]) -> str:
+    return f"{', also '.join(definition.names)} ({definition.queue})"
 
 
 def _limit(what: str, seconds: float | None) -> str:

@@ -13,10 +13,12 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from ..conf import get_settings
 from ..store.engine import task_database
 from ..store.stats import queue_figures
-from ..store.workers import live_workers
+from ..store.workers import live_workers, unhandled
 from .access import guarded
 
 logger = logging.getLogger(__name__)
+
+NAMED = 5  # names that no worker runs, in a reason
 
 Finding = dict[str, Any]  # "ok", what was found and, unless it is well, the "reason"
 
@@ -81,15 +83,23 @@ def _workers(using: str) -> Finding:
 
 def _waiting(using: str) -> Finding:
     limit = get_settings().health_max_wait
+    queues = queue_figures(using)
     waits = {
         figures.queue: figures.oldest_wait
-        for figures in queue_figures(using)
+        for figures in queues
         if figures.oldest_wait is not None and figures.pause is None
     }
     queue = max(waits, key=lambda queue: waits[queue], default=None)
     longest = waits[queue] if queue is not None else None
-    found = {"longest_wait": longest, "queue": queue, "limit": limit}
+    found: Finding = {"longest_wait": longest, "queue": queue, "limit": limit}
     if limit is None or longest is None or longest <= limit:
         return {"ok": True, **found}
     reason = f"In queue {queue!r} a task has been due for {longest:.0f} s, longer than {limit:g} s"
+    names = sorted(
+        {name for waits in unhandled(using, queues).values() for name, wait in waits.items() if wait > limit}
+    )
+    if names:
+        found["names_without_worker"] = names
+        others = f" and {len(names) - NAMED} other names" if len(names) > NAMED else ""
+        reason += f"; no live worker runs tasks named {', '.join(map(repr, names[:NAMED]))}{others}"
     return {"ok": False, **found, "reason": reason}

@@ -24,7 +24,8 @@ def lock(using: str, keys: Iterable[str]) -> dict[str, Task | None]:
 
 def point(using: str, tasks: Sequence[Task]) -> None:
     """Make each of these tasks its key's current one; the keys are locked."""
-    _upsert(using, [TaskKey(key=task.key, task=task, updated_at=Now()) for task in tasks], ["task", "updated_at"])
+    rows = [TaskKey(key=task.key, task=task, updated_at=Now()) for task in tasks if task.key is not None]
+    _upsert(using, rows, ["task", "updated_at"])
 
 
 def forget(using: str, keys: Iterable[str]) -> None:

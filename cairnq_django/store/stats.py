@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from operator import itemgetter
@@ -68,16 +68,23 @@ class QueueFigures:
     due: int = 0  # of those counted, whether or not the queue is paused
     running: int = 0
     runs_more: bool = False  # whether so many run, in all queues, that not all were counted
-    oldest_wait: float | None = None  # seconds since the longest waiting due task became due
+    waits: Mapping[str, float] = field(
+        default_factory=dict
+    )  # seconds since each name's longest waiting task became due
     pause: PausedQueue | None = None  # who paused it, when and until when
+
+    @property
+    def oldest_wait(self) -> float | None:
+        """Seconds since the longest waiting due task became due."""
+        return max(self.waits.values(), default=None)
 
 
 def queue_figures(using: str, also: Iterable[str] = ()) -> list[QueueFigures]:
     """Each queue with live tasks, each that is paused and those in `also`, in the order of their names.
 
     Bounded: finds the queues by skipping through the claim index, one look for each, no more than `QUEUES`, and counts
-    up to `COUNTED` in each, less if they are many. The longest wait is that of `LEVELS` names with their
-    priorities, less if the queues are many: where there are more, it may be longer.
+    up to `COUNTED` in each, less if they are many. The waits are those of `LEVELS` names with their
+    priorities, less if the queues are many: where there are more, some are left out.
     """
     waiting = _waiting_on_postgresql(using) if is_postgresql(using) else _waiting(using)
     # Ordered by what the index holds, so that no database takes a table of many for the shorter way.
@@ -157,19 +164,14 @@ def _waiting(using: str) -> dict[str, dict[str, Any]]:
     now = read_clock(using)
     until = connections[using].ops.adapt_datetimefield_value(now)
     counts = _looks(using, _COUNT, [(until, queue, most + 1) for queue in queues])
-    oldest: dict[str, datetime] = {}
+    waits: dict[str, dict[str, float]] = {queue: {} for queue in queues}
     levels = _levels(using, queues, _levels_of_each(queues))
-    for (queue, *_level), (run_at,) in zip(levels, _looks(using, _FIRST, levels), strict=True):
+    for (queue, name, _priority), (run_at,) in zip(levels, _looks(using, _FIRST, levels), strict=True):
         when = _as_time(using, run_at)
-        if when is not None and when <= oldest.get(queue, now):
-            oldest[queue] = when
+        if when is not None and when <= now:
+            waits[queue][name] = max((now - when).total_seconds(), waits[queue].get(name, 0.0))
     return {
-        queue: _as_counted(
-            depth,
-            int(due or 0),
-            most=most,
-            oldest_wait=(now - oldest[queue]).total_seconds() if queue in oldest else None,
-        )
+        queue: _as_counted(depth, int(due or 0), most=most, waits=waits[queue])
         for queue, (depth, due) in zip(queues, counts, strict=True)
     }
 
@@ -270,7 +272,7 @@ SELECT name FROM queue WHERE name IS NOT NULL LIMIT %s
 # Ordered as the index is, since the planner might else read the table until it has found enough, which the newest rows
 # are last in.
 _WAITING = """
-SELECT queue.name, counted.depth, counted.due, EXTRACT(EPOCH FROM STATEMENT_TIMESTAMP() - oldest.run_at)
+SELECT queue.name, counted.depth, counted.due, waiting.names, waiting.waits
 FROM unnest(%s::varchar[]) AS queue (name)
 CROSS JOIN LATERAL (
     SELECT count(*) AS depth, count(*) FILTER (WHERE task.run_at <= STATEMENT_TIMESTAMP()) AS due FROM (
@@ -301,9 +303,12 @@ CROSS JOIN LATERAL (
             LIMIT 1
         ) AS next
     )
-    SELECT min(level.run_at) AS run_at FROM (SELECT run_at FROM level LIMIT %s) AS level
-    WHERE level.run_at <= STATEMENT_TIMESTAMP()
-) AS oldest
+    SELECT array_agg(each.name) AS names, array_agg(each.waits::float8) AS waits FROM (
+        SELECT level.name, EXTRACT(EPOCH FROM STATEMENT_TIMESTAMP() - min(level.run_at)) AS waits
+        FROM (SELECT name, run_at FROM level LIMIT %s) AS level
+        WHERE level.run_at <= STATEMENT_TIMESTAMP() GROUP BY level.name
+    ) AS each
+) AS waiting
 """
 
 
@@ -317,11 +322,11 @@ def _waiting_on_postgresql(using: str) -> dict[str, dict[str, Any]]:
         most = _counted_in_each(queues)
         cursor.execute(_WAITING.format(table=table), [queues, most + 1, _levels_of_each(queues)])
         return {
-            queue: _as_counted(depth, due, most=most, oldest_wait=None if waited is None else float(waited))
-            for queue, depth, due, waited in cursor.fetchall()
+            queue: _as_counted(depth, due, most=most, waits=dict(zip(names or [], waits or [], strict=True)))
+            for queue, depth, due, names, waits in cursor.fetchall()
         }
 
 
-def _as_counted(depth: int, due: int, *, most: int, oldest_wait: float | None) -> dict[str, Any]:
+def _as_counted(depth: int, due: int, *, most: int, waits: Mapping[str, float]) -> dict[str, Any]:
     """One more than `most` says that there are more."""
-    return {"depth": min(depth, most), "is_deeper": depth > most, "due": min(due, most), "oldest_wait": oldest_wait}
+    return {"depth": min(depth, most), "is_deeper": depth > most, "due": min(due, most), "waits": waits}

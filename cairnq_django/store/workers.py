@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from ..clock import Now, after
 from ..models import WorkerProcess
+from ..querysets import WORKER_SILENCE
+from .stats import QueueFigures
 
 FORGOTTEN_AFTER: Final = 900.0  # seconds after which the row of a worker that says nothing more is deleted
 FORGET_BATCH: Final = 500  # rows
@@ -62,6 +64,47 @@ def forget(using: str) -> list[str]:
 def live_workers(using: str) -> list[WorkerProcess]:
     """The workers that said lately that they run, by host and start; without their names, which may be thousands."""
     return list(WorkerProcess.objects.using(using).heard_of().defer("names").order_by("host", "started_at", "pk"))
+
+
+def lost_workers(using: str) -> list[WorkerProcess]:
+    """The workers that ended without a word, or are cut off, the latest first; others soon forget them."""
+    silent = WorkerProcess.objects.using(using).silent_for(WORKER_SILENCE)
+    return list(silent.defer("names").order_by("-seen_at", "pk")[:FORGET_BATCH])
+
+
+def handled_names(using: str) -> dict[str, set[str]]:
+    """By queue, the names whose tasks a live worker claims there; those that drain claim nothing.
+
+    One query. Workers of one version say the same, and are read once.
+    """
+    handled: dict[str, set[str]] = {}
+    claiming = WorkerProcess.objects.using(using).heard_of().filter(draining=False)
+    for queues, names in claiming.order_by().values_list("queues", "names").distinct():
+        for queue in _texts(queues):
+            handled.setdefault(queue, set()).update(_texts(names))
+    return handled
+
+
+def unhandled(using: str, queues: Iterable[QueueFigures]) -> dict[str, dict[str, float]]:
+    """By queue, the names that wait there though no live worker runs them, and for how many seconds they have.
+
+    Of queues that are not paused and that a live worker serves: what waits in the others waits for that.
+    """
+    waiting = [figures for figures in queues if figures.waits and figures.pause is None]
+    handled = handled_names(using) if waiting else {}
+    found = {
+        figures.queue: {
+            name: wait for name, wait in sorted(figures.waits.items()) if name not in handled[figures.queue]
+        }
+        for figures in waiting
+        if figures.queue in handled
+    }
+    return {queue: names for queue, names in found.items() if names}
+
+
+def _texts(values: Any) -> list[str]:
+    """The texts of a JSON list, whatever it holds."""
+    return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []
 
 
 def _columns(state: WorkerState, said: WorkerState | None) -> dict[str, Any]:

@@ -17,7 +17,8 @@ register = template.Library()
 def cairnq_overview(context: RequestContext) -> dict[str, Any]:
     """The overview, for those who may view tasks on this admin site; for others, nothing."""
     # Django loads tags also where there is no admin, which what follows needs.
-    from ..admin.overview import SPAN_VAR, SPANS, Pages, overview
+    from ..admin.overview import SPAN_VAR, SPANS, overview
+    from ..admin.verdict import Pages
 
     # The site lists what it shows to this user, with their permissions; a project may add what is no model.
     models = [model for app in context["app_list"] for model in app.get("models", ())]

@@ -154,7 +154,8 @@ class Agenda:
         if self._registry.names == self._names:
             return
         self._names = self._registry.names
-        definitions = [definition for name in self._names if (definition := self._registry.get(name)) is not None]
+        found = [definition for name in self._names if (definition := self._registry.get(name)) is not None]
+        definitions = list({definition.name: definition for definition in found}.values())
         for definition in definitions:
             try:
                 refuse_undeclared_resources(self._options.resources, [definition])

@@ -15,9 +15,9 @@ from ..store.claim import Claim, Draw, Drawn
 
 @dataclass(frozen=True)
 class Group:
-    """Names that draw together. One that limits itself draws alone, to be left out while it is at its limit."""
+    """Names that draw together. A handler that limits itself draws alone, to be left out while it is at its limit."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # of a handler that draws alone, its own first
     batch: int = 1  # tasks of one call
     concurrency: int | None = None  # calls at the same time
     resource: str | None = None  # whose ceiling its calls share
@@ -30,14 +30,14 @@ class Group:
 
 def grouped(definitions: Iterable[TaskDef[Any, Any]], resources: Mapping[str, int]) -> list[Group]:
     """The groups of a worker's handlers, without those whose resource this worker has none of."""
-    groups = []
-    together = []
+    groups: list[Group] = []
+    together: list[str] = []
     for definition in sorted(definitions, key=lambda definition: definition.name):
         limits = (definition.batch, definition.concurrency, definition.resource)
         if limits == (None, None, None):
-            together.append(definition.name)
+            together += definition.names
         elif definition.resource is None or resources.get(definition.resource):
-            groups.append(Group((definition.name,), definition.batch or 1, definition.concurrency, definition.resource))
+            groups.append(Group(definition.names, definition.batch or 1, definition.concurrency, definition.resource))
     return [Group(tuple(together)), *groups] if together else groups
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
@@ -19,6 +19,14 @@ from ..models import Task
 from ..serialization import normalize
 from .attempt import Attempt, Failure, Outcome, Snoozed, Success
 from .connections import on_a_sound_connection
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..client import ChildOptions
+    from ..registry import TaskDef
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
@@ -166,7 +174,13 @@ class TaskContext(_Context):
         if self.settled:
             raise CairnQError(f"Task {self.task_id} is settled; ctx.atomic() is to end with its settlement")
 
-    def submit(self, task: Any, payload: Any = None, **options: Any) -> Task:
+    @overload
+    def submit(self, task: TaskDef[P, Any], payload: P, **options: Unpack[ChildOptions]) -> Task: ...
+    @overload
+    def submit(self, task: TaskDef[None, Any], **options: Unpack[ChildOptions]) -> Task: ...
+    @overload
+    def submit(self, task: str, payload: Any = None, **options: Unpack[ChildOptions]) -> Task: ...
+    def submit(self, task: TaskDef[Any, Any] | str, payload: Any = None, **options: Any) -> Task:
         """Submit a child of this task, as `cairnq_django.submit()` does, with root and correlation id taken over.
 
         This call keeps its slot while that waits for room in the child's queue, in vain if only this worker's slots
@@ -217,7 +231,13 @@ class AsyncTaskContext(_Context):
             "plain function"
         )
 
-    async def submit(self, task: Any, payload: Any = None, **options: Any) -> Task:
+    @overload
+    async def submit(self, task: TaskDef[P, Any], payload: P, **options: Unpack[ChildOptions]) -> Task: ...
+    @overload
+    async def submit(self, task: TaskDef[None, Any], **options: Unpack[ChildOptions]) -> Task: ...
+    @overload
+    async def submit(self, task: str, payload: Any = None, **options: Unpack[ChildOptions]) -> Task: ...
+    async def submit(self, task: TaskDef[Any, Any] | str, payload: Any = None, **options: Any) -> Task:
         check = self._attempt.check_lease
         return await self._calling_side.asubmit(check, task, payload, parent=self._here(), **options)
 

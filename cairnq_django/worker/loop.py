@@ -357,13 +357,14 @@ class Loop:
 
     def _in_batches(self, claimed: list[Claim]) -> Iterator[list[Claim]]:
         """What is for one call each."""
-        by_name: dict[str, list[Claim]] = {}
+        by_definition: dict[str, list[Claim]] = {}
         for claim in claimed:
-            by_name.setdefault(claim.name, []).append(claim)
-        for name, claims_of_name in by_name.items():
+            # Of any of its names: what was drawn together counts as so many calls.
+            by_definition.setdefault(self._definition(claim.name).name, []).append(claim)
+        for name, claims_of_one in by_definition.items():
             size = self._definition(name).batch or 1
-            for first in range(0, len(claims_of_name), size):
-                yield claims_of_name[first : first + size]
+            for first in range(0, len(claims_of_one), size):
+                yield claims_of_one[first : first + size]
 
     def _definition(self, name: str) -> TaskDef[Any, Any]:
         definition = self._registry.get(name)

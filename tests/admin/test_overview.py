@@ -145,6 +145,51 @@ def test_of_many_queues_in_trouble_the_worst_are_told(operator: Visitor, worker:
     assert "2 other queues are behind." in said
 
 
+def test_names_that_no_worker_runs_are_told_and_their_queue_is_not_behind(operator: Visitor, worker: Any) -> None:
+    TaskFactory(queue="mail", name="renamed", run_at=after(-725))
+    TaskFactory(queue="mail", name="fresh", run_at=after(-5))
+    TaskFactory(queue="mail", name="planned", delayed=True)
+    work_was_done("mail", started=3, succeeded=3)
+
+    answer = open_overview(operator)
+
+    assert verdict(answer).startswith("Work does not flow in every queue")
+    assert "No live worker runs tasks named renamed in the queue mail; one has waited for 12 min" in verdict(answer)
+    assert "fresh" not in verdict(answer)
+    assert "planned" not in verdict(answer)
+    assert "others are being started" not in verdict(answer)
+    assert "mail no handler 3 12 min" in part(answer, "cairnq-table")
+    assert "?status=queued&amp;queue=mail&amp;name=renamed" in answer.html
+
+    WorkerProcessFactory(id="new", queues=["mail"], names=["renamed"])
+    assert "No live worker runs" not in verdict(open_overview(operator))
+
+
+def test_a_worker_that_drains_runs_no_name_any_more(operator: Visitor, worker: Any) -> None:
+    TaskFactory(queue="mail", name="renamed", run_at=after(-725))
+    WorkerProcessFactory(id="old", queues=["mail"], names=["renamed"], draining=True)
+
+    assert "No live worker runs tasks named renamed" in verdict(open_overview(operator))
+
+
+def test_of_many_names_that_nobody_runs_the_longest_waiting_are_told(operator: Visitor, worker: Any) -> None:
+    for number in range(7):
+        TaskFactory(queue="mail", name=f"name {number}", run_at=after(-100 * (number + 1)))
+
+    said = "No live worker runs tasks named name 6, name 5, name 4, name 3, name 2 and 2 others in the queue mail"
+    assert said in verdict(open_overview(operator))
+
+
+def test_a_worker_that_is_not_heard_of_any_more_is_told(operator: Visitor, worker: Any) -> None:
+    WorkerProcessFactory(id="gone", host="gone", pid=77, silent=True)
+    WorkerProcessFactory(id="long gone", silent=True, seen_at=after(-200))
+
+    said = verdict(open_overview(operator))
+
+    assert said.startswith("Work flows, but a worker is gone 2 workers have ended without a word, or are cut off;")
+    assert re.search(r"last heard of at [\w ]*\d\d:\d\d\. .* The latest is process 77 on gone\.", said)
+
+
 def test_a_paused_queue_says_who_paused_it_and_is_not_behind(operator: Visitor, worker: Any) -> None:
     TaskFactory(queue="mail", run_at=after(-725))
     PausedQueue.objects.create(queue="mail", paused_by="ada", until=after(3_600))
@@ -318,6 +363,7 @@ def test_who_may_only_view_sees_everything(operator: Visitor, worker: Any) -> No
 
 def test_workers_and_who_paused_are_told_to_those_who_may_view_them(log_in: Callable[..., Visitor]) -> None:
     WorkerProcessFactory(host="a-secret-host")
+    WorkerProcessFactory(id="gone", host="a-secret-host", silent=True)
     PausedQueue.objects.create(queue="mail", paused_by="ada-lovelace")
 
     answer = open_overview(log_in("view_task"))
@@ -366,8 +412,10 @@ def test_the_page_has_no_inline_scripts_or_styles(operator: Visitor, worker: Any
 
 
 def test_hostile_names_are_text(operator: Visitor) -> None:
-    WorkerProcessFactory(host=HOSTILE, queues=[HOSTILE, 7, None, {"a": 1}])
+    WorkerProcessFactory(host=HOSTILE, queues=[HOSTILE, 7, None, {"a": 1}], names=[HOSTILE, 7, {}])
+    WorkerProcessFactory(id="gone", host=HOSTILE, silent=True)
     TaskFactory(queue=HOSTILE, run_at=after(-725))
+    TaskFactory(queue=HOSTILE, name=f"{HOSTILE}?", run_at=after(-725))
     TaskFactory(queue="x" * 100)
     PausedQueue.objects.create(queue=f"{HOSTILE}!", paused_by=HOSTILE, until=None)
     work_was_done(HOSTILE, started=1, failed=1)

@@ -24,7 +24,7 @@ from cairnq_django.models import Task
 from cairnq_django.store.engine import task_database
 from cairnq_django.store.maintenance import expire
 from tests.admin.pages import Answer
-from tests.factories import TaskAttemptFactory, TaskFactory
+from tests.factories import TaskAttemptFactory, TaskFactory, WorkerProcessFactory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,6 +93,21 @@ def test_what_is_not_there_takes_no_room(operator: Visitor) -> None:
         assert field(page, name) is None
     assert field(page, "children") is None
     assert code_blocks(page) == ["null"]
+
+
+def test_a_queued_task_says_if_nobody_would_run_it(operator: Visitor) -> None:
+    task = TaskFactory(name="renamed")
+
+    def state() -> str | None:
+        return field(operator.open_page(task).html, "state")
+
+    assert state() == "queued No live worker serves this queue."
+    WorkerProcessFactory(names=["work"])
+    WorkerProcessFactory(id="draining", names=["renamed"], draining=True)
+    assert state() == "queued No live worker runs this name."
+    WorkerProcessFactory(id="new", names=["renamed"])
+    assert state() == "queued"
+    assert field(operator.open_page(TaskFactory(name="old", failed=True)).html, "state") == "failed"
 
 
 def test_the_error_is_taken_apart_and_its_traceback_kept_as_it_is(operator: Visitor) -> None:

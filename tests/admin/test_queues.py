@@ -150,6 +150,17 @@ def test_a_pause_may_last_to_the_end_of_time(keeper: Visitor, zone: str) -> None
 
 
 @pytest.mark.parametrize(
+    ("zone", "until"), [("America/New_York", "9999-12-31T23:59"), ("Asia/Tokyo", "0001-01-01T00:00")]
+)
+def test_an_end_that_utc_does_not_have_is_too_far(keeper: Visitor, zone: str, until: str) -> None:
+    with override(zone):
+        answer = pause(keeper, "mail", until)
+
+    assert "That time is too far from now." in answer.html
+    assert paused_queues() == []
+
+
+@pytest.mark.parametrize(
     ("until", "told"), [("2020-01-01T12:30", "That time has passed"), ("soon", "Enter a valid date/time.")]
 )
 def test_an_end_that_cannot_be_is_refused_and_what_was_typed_is_kept(keeper: Visitor, until: str, told: str) -> None:

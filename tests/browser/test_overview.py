@@ -33,7 +33,9 @@ def url(**query: str) -> str:
 def a_bad_night() -> None:
     """Something of all that the page can show."""
     WorkerProcessFactory(host="h" * 60, queues=["default", "mail" + "x" * 90], busy=3, abandoned=1)
+    WorkerProcessFactory(id="lost", host="l" * 60, silent=True)
     TaskFactory(queue="default", running=True)
+    TaskFactory(queue="default", name="renamed" + "x" * 90, run_at=after(-80))
     TaskFactory(queue="mail" + "x" * 90, run_at=after(-725))
     TaskFactory(queue="reports", run_at=after(-1_900))
     PausedQueue.objects.create(queue="imports", paused_by="ada" * 30, until=after(3_600))

@@ -9,8 +9,9 @@ import pytest
 from django.core.management import CommandError, call_command, get_commands, load_command_class
 from django.db import connection
 
-from cairnq_django import Worker, submit, submit_many
+from cairnq_django import Worker, submit, submit_many, task
 from cairnq_django.management.warning import warn
+from cairnq_django.registry import default_registry
 from cairnq_django.store import stats
 from tests.app.tasks import write_line
 from tests.workers import table_away
@@ -118,6 +119,12 @@ def test_queues_are_named_one_by_one(tmp_path: Path) -> None:
     assert mail.refresh().succeeded
     assert reports.refresh().succeeded
     assert other.refresh().is_queued
+
+
+def test_the_banner_says_all_names_of_a_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(default_registry, "_tasks", {})
+    task("charge_card", aliases=["charge", "pay"])(lambda ctx, payload: None)
+    assert banner_of()["handlers"] == "charge_card, also charge, also pay (default)"
 
 
 def test_handlers_whose_queue_is_not_served_are_pointed_out() -> None:

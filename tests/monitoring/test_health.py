@@ -68,6 +68,18 @@ def test_what_waits_for_too_long_is_not_well(
     assert waiting.get("reason", "").startswith("" if is_well else "In queue '<mail>' a task has been due for 5")
 
 
+def test_names_that_no_worker_runs_are_told_once_they_have_waited_for_too_long(machine: Client) -> None:
+    WorkerProcessFactory(names=["work"], queues=["default"])
+    TaskFactory(name="renamed", run_at=after(-400))
+    TaskFactory(name="work", run_at=after(-310))
+    TaskFactory(name="new", run_at=after(-30))
+    TaskFactory(name="elsewhere", queue="unserved", run_at=after(-500))
+    status, checks = health(machine)
+    assert status == 503
+    assert checks["waiting"]["names_without_worker"] == ["renamed"]
+    assert checks["waiting"]["reason"].endswith("longer than 300 s; no live worker runs tasks named 'renamed'")
+
+
 @pytest.mark.django_db(transaction=True, available_apps=["cairnq_django", "tests.app"])
 def test_a_check_that_cannot_be_made_says_why(machine: Client) -> None:
     with table_away(WorkerProcess):

@@ -115,6 +115,15 @@ def test_the_longest_wait_is_that_of_any_name_and_priority() -> None:
     assert 20 <= (found["b-5"].oldest_wait or 0) < 80
 
 
+def test_figures_tell_how_long_the_due_tasks_of_each_name_have_waited() -> None:
+    for name, priority, waited in (("b", 5, 10), ("b", -5, 20), ("a", 0, 30)):
+        TaskFactory(queue="mail", name=name, priority=priority, run_at=after(-waited))
+    TaskFactory(queue="mail", name="c", delayed=True)
+    waits = figures()["mail"].waits
+    assert set(waits) == {"a", "b"}
+    assert 20 <= waits["b"] < 30 <= waits["a"] < 90
+
+
 def test_figures_count_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, number in {"COUNTED": 3, "COUNTED_AT_LEAST": 1}.items():
         monkeypatch.setattr(stats_module, name, number)

@@ -10,9 +10,20 @@ import pytest
 from django.db import DEFAULT_DB_ALIAS as DB
 
 from cairnq_django.clock import after
-from cairnq_django.models import WorkerProcess
-from cairnq_django.store.workers import FORGOTTEN_AFTER, WorkerState, forget, leave, live_workers, say
-from tests.factories import WorkerProcessFactory
+from cairnq_django.models import PausedQueue, WorkerProcess
+from cairnq_django.store.stats import queue_figures
+from cairnq_django.store.workers import (
+    FORGOTTEN_AFTER,
+    WorkerState,
+    forget,
+    handled_names,
+    leave,
+    live_workers,
+    lost_workers,
+    say,
+    unhandled,
+)
+from tests.factories import TaskFactory, WorkerProcessFactory
 from tests.store.sessions import statements
 
 if TYPE_CHECKING:
@@ -105,3 +116,40 @@ def test_live_workers_come_by_host_in_one_statement_without_their_names() -> Non
     (sql,) = statements(lambda: [worker.queues for worker in live_workers(DB)])
     assert "names" not in sql
     assert [worker.pk for worker in live_workers(DB)] == ["w1", "w2", "w0"]
+
+
+def test_names_are_handled_where_a_live_worker_claims_them() -> None:
+    for number in range(3):
+        WorkerProcessFactory(id=f"a-{number}", queues=["default", "mail"], names=["work"])
+    WorkerProcessFactory(id="b", queues=["mail"], names=["send"])
+    WorkerProcessFactory(id="draining", queues=["mail"], names=["old"], draining=True)
+    WorkerProcessFactory(id="silent", queues=["mail"], names=["old"], silent=True)
+    WorkerProcessFactory(id="odd", queues={"mail": 1}, names={"old": 1})
+    assert handled_names(DB) == {"default": {"work"}, "mail": {"send", "work"}}
+
+
+def test_unhandled_is_what_waits_in_a_served_queue_and_nobody_runs() -> None:
+    WorkerProcessFactory(queues=["mail", "paused"], names=["send"])
+    PausedQueue.objects.create(queue="paused")
+    for queue in ("mail", "paused", "unserved"):
+        for name in ("renamed", "send"):
+            TaskFactory(queue=queue, name=name, run_at=after(-40))
+    TaskFactory(queue="mail", name="planned", delayed=True)
+    found = unhandled(DB, queue_figures(DB))
+    assert [*found] == ["mail"]
+    assert [*found["mail"]] == ["renamed"]
+    assert 40 <= found["mail"]["renamed"] < 100
+
+
+def test_names_are_read_only_where_something_waits() -> None:
+    WorkerProcessFactory()
+    TaskFactory(delayed=True)
+    figures = queue_figures(DB)
+    assert statements(lambda: unhandled(DB, figures)) == []
+
+
+def test_the_lost_are_those_not_heard_of_the_latest_first() -> None:
+    WorkerProcessFactory()
+    WorkerProcessFactory(id="first", silent=True, seen_at=after(-300))
+    WorkerProcessFactory(id="last", silent=True)
+    assert [worker.pk for worker in lost_workers(DB)] == ["last", "first"]

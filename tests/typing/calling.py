@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypedDict
 from uuid import UUID
 
@@ -51,6 +51,26 @@ async def ship(ctx: AsyncTaskContext, payload: Order) -> str:
 def tick(ctx: TaskContext, payload: None) -> None: ...
 
 
+@task
+def ship_any(ctx: TaskContext, payload: Order | None) -> bool:
+    assert_type(ctx.submit(count, {"apples": 3}, key="count", delay=5), Task)
+    assert_type(ctx.submit(tick), Task)
+    assert_type(ctx.submit("by.name", [1, "2"]), Task)
+    assert_type(ctx.wait(ctx.task_id, timeout=timedelta(seconds=5)), Task)
+    ctx.submit(count, {"apples": "three"})  # type: ignore[misc]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    ctx.submit(count)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    ctx.submit(tick, parent=ctx.task_id)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    return payload is None
+
+
+@task
+async def ship_later(ctx: AsyncTaskContext, payload: Order) -> None:
+    assert_type(await ctx.submit(ship_any, payload, run_at=None), Task)
+    assert_type(await ctx.submit(ship_any), Task)
+    assert_type(await ctx.wait(await ctx.submit(tick)), Task)
+    await ctx.submit(count, payload)  # type: ignore[misc]  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
 elsewhere: TaskDef[Any, bytes] = TaskDef("elsewhere")
 
 
@@ -64,27 +84,40 @@ def callers() -> None:
     assert_type(submit(tick, parent=get("..."), run_at=None, expires=timedelta(hours=2)), Task)
     assert_type(submit(tick, max_queue_depth=100, max_queue_wait=timedelta(seconds=5)), Task)
 
-    submit(count, {"apples": "three"})  # type: ignore[misc]
-    submit(ship, "7")  # type: ignore[misc]
-    submit(7)  # type: ignore[arg-type]
-    submit(tick, conflict="ignore")  # type: ignore[arg-type]
-    submit(tick, delay="5")  # type: ignore[arg-type]
-    submit(tick, max_queue_depth={"default": 100})  # type: ignore[arg-type]
-    submit(tick, expires="5")  # type: ignore[arg-type]
-    submit(tick, retries=3)  # type: ignore[call-arg]
+    # A dictionary that is written out, mypy does not take for a TypedDict here.
+    submit(ship, {"number": 7})  # type: ignore[misc]
+    submit(ship, {"nummer": 7})  # type: ignore[misc]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    submit(ship)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    submit(ship, None)  # type: ignore[misc]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    assert_type(submit(ship_any), Task)
+    assert_type(submit(ship_any, None), Task)
+    assert_type(submit(ship_any, Order(number=7)), Task)
+    submit(tick, 7)  # type: ignore[misc]  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+    submit(count, {"apples": "three"})  # type: ignore[misc]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    submit(ship, "7")  # type: ignore[misc]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    submit(7)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    submit(tick, conflict="ignore")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    submit(tick, delay="5")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    submit(tick, max_queue_depth={"default": 100})  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    submit(tick, expires="5")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    submit(tick, retries=3)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 
     assert_type(submit_many(count, [{"apples": 3}], key=lambda payload: f"k:{payload['apples']}"), list[Task])
     assert_type(submit_many("by.name", range(3), key=str), list[Task])
-    submit_many(count, [{"apples": "three"}])  # type: ignore[misc]
-    submit_many(tick, 7)  # type: ignore[arg-type]
+    submit_many(count, [{"apples": "three"}])  # type: ignore[misc]  # pyright: ignore[reportArgumentType]
+    submit_many(tick, 7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
     assert_type(call(count, {"apples": 3}), int)
     assert_type(call(ship, Order(number=7), timeout=5, queue="bulk", max_queue_wait=0), str)
     assert_type(call(elsewhere), bytes)
+    assert_type(call(ship_any, timeout=5), bool)
+    assert_type(call(tick), None)
+    call(count)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
     assert_type(call("by.name", {"anything": 1}, timeout=timedelta(seconds=5)), Any)
-    call(count, {"apples": "three"})  # type: ignore[misc]
-    call(count, retries=3)  # type: ignore[call-overload]
-    call(count, priority="high")  # type: ignore[call-overload]
+    call(count, {"apples": "three"})  # type: ignore[misc]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    call(count, retries=3)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    call(count, priority="high")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
 
     row = get("0199...")
     assert_type(row, Task)
@@ -92,21 +125,28 @@ def callers() -> None:
     assert_type(wait(row), Task)
     assert_type(retry(cancel(str(row.id))), Task)
     assert_type(row.id, UUID)
+    assert_type(row.name, str)
+    assert_type(row.key, str | None)
+    assert_type(row.run_at, datetime)
     assert_type(row.succeeded, bool)
     assert_type(row.cancel().refresh(), Task)
     assert_type(cancel(row, family=True), Task)
     assert_type(queue_depth("default", 100), int)
     assert_type(stats()["default"].queued, int)
-    get(7)  # type: ignore[arg-type]
+    get(7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def async_callers() -> None:
     assert_type(await asubmit(count, {"apples": 3}), Task)
     assert_type(await asubmit_many(count, [{"apples": 3}], delay=5), list[Task])
-    await asubmit(count, {"apples": "three"})  # type: ignore[misc]
-    await asubmit_many(tick, [None], max_queue_wait="5")  # type: ignore[arg-type]
-    await asubmit(tick, retries=3)  # type: ignore[call-arg]
+    await asubmit(count, {"apples": "three"})  # type: ignore[misc]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    await asubmit_many(tick, [None], max_queue_wait="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await asubmit(tick, retries=3)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    assert_type(await asubmit(tick, key="tick"), Task)
+    await asubmit(ship)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
     assert_type(await acall(count, {"apples": 3}), int)
+    assert_type(await acall(ship_any, Order(number=7)), bool)
+    await acall(count, {"apples": "three"})  # type: ignore[misc]  # pyright: ignore[reportArgumentType, reportCallIssue]
     assert_type(await acall("by.name"), Any)
     row = await aget("0199...")
     assert_type(row, Task)
@@ -114,4 +154,4 @@ async def async_callers() -> None:
     assert_type(await row.acancel(family=True), Task)
 
 
-cairnq_django.sumbit  # type: ignore[attr-defined] # noqa: B018
+cairnq_django.sumbit  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType] # noqa: B018

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -83,12 +84,12 @@ def label_of_more(ctx: TaskContext, payload: int | None) -> str:
     return str(payload)
 
 
-@task(contract)  # type: ignore[arg-type]
+@task(contract)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 def label_of_text(ctx: TaskContext, payload: str) -> str:
     return payload
 
 
-@task(contract)  # type: ignore[arg-type]
+@task(contract)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 def label_in_bytes(ctx: TaskContext, payload: int) -> bytes:
     return bytes(payload)
 
@@ -105,12 +106,30 @@ assert_type(registry.get("double"), TaskDef[Any, Any] | None)
 worker = Worker(registry=registry)
 
 
+@worker.task("whole", queue="parcels", aliases=["half"])
+async def whole(ctx: AsyncTaskContext, payload: float) -> int:
+    return round(payload)
+
+
+@worker.task(batch=2, aliases=["sum"])
+def total(items: list[TaskContext]) -> None: ...
+
+
 @worker.task
 def halve(ctx: TaskContext, payload: int) -> float:
     return payload / 2
 
 
 assert_type(halve, TaskDef[int, float])
+assert_type(whole, TaskDef[float, int])
+assert_type(total, TaskDef[Any, Any])
+
+
+# What takes more may stand for what takes less, and what gives less for what gives more.
+
+narrow: TaskDef[bool, float | None] = halve
+wide: TaskDef[int | str, float] = halve  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+assert_type(halve.aliases, Sequence[str])
 
 
 # Called as in a unit test; an async handler is to be awaited.
@@ -118,7 +137,7 @@ assert_type(halve, TaskDef[int, float])
 
 async def call_handlers(ctx: Any) -> None:
     double(ctx, 21)
-    double(ctx, "21")  # type: ignore[call-overload]
+    double(ctx, "21")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     embed([ctx, ctx])
     await double_async(ctx, 21)
 
@@ -142,20 +161,20 @@ assert_type(poll, TaskDef[None, None])
 # Refused.
 
 
-@task(every=60, missed="twice")  # type: ignore[call-overload, untyped-decorator]
+@task(every=60, missed="twice")  # type: ignore[call-overload, untyped-decorator]  # pyright: ignore[reportArgumentType]
 def with_a_rule_that_there_is_not(ctx: TaskContext, payload: None) -> None: ...
 
 
-@task  # type: ignore[arg-type]
+@task  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue, reportUntypedFunctionDecorator]
 def without_a_payload(ctx: TaskContext) -> None: ...
 
 
-@task(batch=2)  # type: ignore[arg-type]
+@task(batch=2)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue, reportUntypedFunctionDecorator]
 def of_a_batch_with_a_payload(ctx: TaskContext, payload: int) -> None: ...
 
 
-@task(retries=3)  # type: ignore[call-overload, untyped-decorator]
+@task(retries=3)  # type: ignore[call-overload, untyped-decorator]  # pyright: ignore[reportCallIssue, reportUntypedFunctionDecorator]
 def with_an_unknown_option(ctx: TaskContext, payload: int) -> None: ...
 
 
-task(contract, queue="mail")  # type: ignore[call-overload]
+task(contract, queue="mail")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]

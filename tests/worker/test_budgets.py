@@ -71,6 +71,16 @@ def test_names_without_limits_share_a_draw_and_the_others_draw_alone() -> None:
     assert grouped(definitions, {"gpu": 2}) == [Group(("x", "y")), ALONE, BATCH, GPU]
 
 
+def test_a_definition_s_names_are_drawn_for_together_and_share_its_ceilings() -> None:
+    plain = TaskDef("x", aliases=["old.x"])
+    alone = TaskDef("z", concurrency=2, aliases=["a", "b"])
+    groups = grouped([alone, plain, TaskDef("y")], {})
+
+    assert groups == [Group(("x", "old.x", "y")), Group(("z", "a", "b"), concurrency=2)]
+    assert Drawing(*groups, running=[alone], due=8).taken() == {("x", "old.x", "y"): 8}
+    assert Drawing(groups[1], running=[alone]).taken() == {("z", "a", "b"): 1}
+
+
 def test_a_resource_of_which_a_worker_has_none_is_never_drawn_for() -> None:
     assert grouped([TaskDef("gpu", resource="gpu")], {"gpu": 0}) == []
 
