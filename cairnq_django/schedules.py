@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -77,8 +77,8 @@ def request_run_now(schedule: Schedule) -> Task | None:
     """
     using = task_database()
 
-    def task_of(schedule: Schedule) -> Task:
-        task = _task(using, definition_of(schedule.task_name), schedule, None)
+    def task_of(schedule: Any) -> Task:
+        task = _task(using, definition_of(schedule.task_name), schedule, schedule.asked_at, key=None)
         _admit(using, task.queue)
         around.enter_context(around_submit([task]))
         return task
@@ -91,7 +91,7 @@ def request_run_now(schedule: Schedule) -> Task | None:
 
 def check(schedule: Schedule) -> None:
     """Raise what submitting its task would raise: `TypeError` or `ValueError`, naming what is wrong."""
-    _task(task_database(), definition_of(schedule.task_name), schedule, None)
+    _task(task_database(), definition_of(schedule.task_name), schedule, datetime.now(timezone.utc), key=None)
 
 
 def _declaration(definition: TaskDef[Any, Any]) -> dict[str, Any]:
@@ -124,19 +124,22 @@ def _step(
     if schedule.missed == Missed.ALL:
         # Each that is let in by itself, if the queue has a limit.
         kept = list(islice(_times(times, due, until=latest), 1 if is_limited else CATCH_UP_BATCH))
-    tasks = [_task(using, definition, schedule, time) for time in kept]
+    tasks = [
+        _task(using, definition, schedule, time, key=f"schedule:{schedule.pk}:{time.isoformat()}") for time in kept
+    ]
     for task in tasks:
         # One by one, since each has metadata of its own.
         around.enter_context(around_submit([task]))
     return Step(Tick.SUBMITTED, tasks, times.after(kept[-1]))
 
 
-def _task(using: str, definition: TaskDef[Any, Any], schedule: Schedule, due: datetime | None) -> Task:
-    """The task for this time, or for one beside them all."""
-    metadata = {"schedule": schedule.name, **({} if due is None else {"due_at": due.isoformat()})}
-    key = None if due is None else f"schedule:{schedule.pk}:{due.isoformat()}"
+def _task(using: str, definition: TaskDef[Any, Any], schedule: Schedule, due: datetime, *, key: str | None) -> Task:
     fields = shared_fields(
-        using, definition, queue=schedule.queue or None, priority=schedule.priority, metadata=metadata
+        using,
+        definition,
+        queue=schedule.queue or None,
+        priority=schedule.priority,
+        metadata={"schedule": schedule.name, "due_at": due.isoformat()},
     )
     return new_row(using, fields, schedule.payload, key)
 

@@ -351,7 +351,10 @@ class TestWhatPeopleAsk:
         schedule = ScheduleFactory(payload=[1])
         task = request_run_now(schedule)
         assert task is not None
-        assert (task.name, task.payload, task.key, task.metadata) == ("work", [1], None, {"schedule": schedule.name})
+        assert (task.name, task.payload, task.key) == ("work", [1], None)
+        assert task.metadata["schedule"] == schedule.name
+        due_at = datetime.fromisoformat(task.metadata["due_at"])
+        assert timedelta(0) <= task.created_at - due_at < timedelta(seconds=30)
         before = schedule.next_run_at
         schedule.refresh_from_db()
         assert (schedule.next_run_at, schedule.last_task_id) == (before, task.pk)
