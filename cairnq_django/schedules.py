@@ -144,6 +144,10 @@ def _task(using: str, definition: TaskDef[Any, Any], schedule: Schedule, due: da
     return new_row(using, fields, schedule.payload, key)
 
 
+def _key(schedule: Schedule, due: datetime) -> str:
+    return f"schedule:{schedule.pk}:{due.isoformat()}"
+
+
 def _admit(using: str, queue: str) -> bool:
     """Return whether the queue has a limit. Raises `QueueFull` if that leaves no room: nobody waits for it here."""
     admitted = admission(using, queue, 1, max_depth=None, max_wait=0)
