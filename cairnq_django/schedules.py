@@ -55,19 +55,21 @@ def tick(using: str, schedule_id: int, registry: Registry) -> Ticked | None:
 
 def timing_of(schedule: Schedule) -> Timing:
     """Raises `ValueError` for a row that no version of this code has written."""
-    return timing(cron=schedule.cron or None, every=schedule.every, zone=schedule.timezone or None)
+    zone = schedule.timezone if schedule.cron else None
+    return timing(cron=schedule.cron or None, every=schedule.every, zone=zone)
 
 
 def first_time(schedule: Schedule, now: datetime) -> datetime | None:
     """The first time of a schedule that is made now, changed or resumed."""
+    # An interval is counted from here, and people read whole seconds.
     return timing_of(schedule).after(now.replace(microsecond=0))
 
 
 def coming(schedule: Schedule, count: int) -> list[datetime]:
     """The next times of a schedule, as far as there are any."""
-    return (
-        [] if schedule.next_run_at is None else list(islice(_times(timing_of(schedule), schedule.next_run_at), count))
-    )
+    if schedule.next_run_at is None:
+        return []
+    return list(islice(_times(timing_of(schedule), schedule.next_run_at), count))
 
 
 def request_run_now(schedule: Schedule) -> Task | None:
@@ -124,9 +126,7 @@ def _step(
     if schedule.missed == Missed.ALL:
         # Each that is let in by itself, if the queue has a limit.
         kept = list(islice(_times(times, due, until=latest), 1 if is_limited else CATCH_UP_BATCH))
-    tasks = [
-        _task(using, definition, schedule, time, key=f"schedule:{schedule.pk}:{time.isoformat()}") for time in kept
-    ]
+    tasks = [_task(using, definition, schedule, time, key=_key(schedule, time)) for time in kept]
     for task in tasks:
         # One by one, since each has metadata of its own.
         around.enter_context(around_submit([task]))
