@@ -25,6 +25,7 @@ from .. import schedules
 from ..envelopes import MESSAGE_LIMIT
 from ..errors import QueueFull
 from ..models import Schedule, Task
+from ..registry import default_registry
 from ..serialization import clean_text
 from ..statuses import TaskStatus, Tick
 from ..store import schedules as store
@@ -60,7 +61,7 @@ class ScheduleAdmin(Addressed):
 
     def has_delete_permission(self, request: HttpRequest, obj: Schedule | None = None) -> bool:
         # A worker that starts would make it again.
-        return (obj is None or not obj.declared or obj.retired) and super().has_delete_permission(request, obj)
+        return (obj is None or not _is_declared(obj)) and super().has_delete_permission(request, obj)
 
     def has_pause_permission(self, request: HttpRequest) -> bool:
         return self._may(request, "pause")
@@ -302,6 +303,12 @@ class ScheduleAdmin(Addressed):
     def _may_see_tasks(self, request: HttpRequest) -> bool:
         site = self.admin_site
         return site.is_registered(Task) and site.get_model_admin(Task).has_view_permission(request)
+
+
+def _is_declared(schedule: Schedule) -> bool:
+    """Whether the code of this process declares it."""
+    definition = default_registry.get(schedule.name) if schedule.declared else None
+    return definition is not None and definition.is_periodic and definition.name == schedule.name
 
 
 def _labelled(label: str, shown: SafeString | str) -> SafeString:

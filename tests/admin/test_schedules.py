@@ -9,9 +9,10 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.urls import reverse
 
-from cairnq_django import Task
+from cairnq_django import Task, TaskDef
 from cairnq_django.clock import after
 from cairnq_django.models import Schedule
+from cairnq_django.registry import default_registry
 from cairnq_django.store import schedules as store
 from tests.admin.pages import Answer, Visitor
 from tests.factories import ScheduleFactory, TaskFactory, WorkerProcessFactory
@@ -162,7 +163,8 @@ def test_the_page_shows_the_next_five_runs(planner: Visitor) -> None:
     assert "@fortnightly" in opened(planner, "change", bad).html
 
 
-def test_the_times_of_a_declared_schedule_are_only_looked_at(planner: Visitor) -> None:
+def test_the_times_of_a_declared_schedule_are_only_looked_at(planner: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(default_registry._tasks, "declared", TaskDef("declared", every=60))
     schedule = ScheduleFactory(name="declared", declared=True)
     answer = opened(planner, "change", schedule)
     assert answer.status == 200
@@ -174,8 +176,9 @@ def test_the_times_of_a_declared_schedule_are_only_looked_at(planner: Visitor) -
     assert schedule.every == 60
 
 
-def test_one_that_is_not_declared_any_more_can_be_deleted(planner: Visitor) -> None:
-    schedule = ScheduleFactory(declared=True, retired=True, next_run_at=None)
+@pytest.mark.parametrize("name", ["write_line", "gone with its handler"])
+def test_one_that_is_not_declared_any_more_can_be_deleted(planner: Visitor, name: str) -> None:
+    schedule = ScheduleFactory(name=name, task_name=name, declared=True)
     posted(planner, "delete", schedule, post="yes")
     assert not Schedule.objects.exists()
 
