@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from asgiref.sync import iscoroutinefunction
 
-from .arguments import Seconds, integer, seconds, text
+from .arguments import Seconds, choice, integer, seconds, text
 from .limits import MAX_ATTEMPTS, MAX_BATCH, MAX_PRIORITY, MIN_PRIORITY, NAME_LENGTH, QUEUE_LENGTH, SHORTEST
+from .statuses import Missed, Overlap
+from .timing import Cron, timing
 
 if TYPE_CHECKING:
+    from typing import Literal, TypeAlias
+
     from .worker.context import AsyncTaskContext, TaskContext
+
+    MissedRule: TypeAlias = Literal["once", "none", "all"]
+    OverlapRule: TypeAlias = Literal["skip", "allow"]
 
 # What handles more payloads, or gives less, may stand for what handles fewer.
 P = TypeVar("P", contravariant=True)
@@ -44,6 +51,11 @@ class TaskDef(Generic[P, R]):
     resource: str | None = None  # whose ceiling on calls the name shares; the worker declares it
     atomic: bool = False  # whether what the handler writes commits together with its success
     aliases: Sequence[str] = ()  # earlier names, whose tasks its handler runs, too; kept as a tuple
+    cron: str | None = None  # when workers submit it by themselves, or, instead:
+    every: float | None = None  # seconds from one time to the next
+    timezone: str | None = None  # of the cron expression; None: the project's `TIME_ZONE`
+    missed: MissedRule = "once"  # what they do about the times when no worker ran
+    overlap: OverlapRule = "skip"  # and while the latest task has not ended
     handler: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +77,7 @@ class TaskDef(Generic[P, R]):
             checked["resource"] = text(self.resource, "resource", maximum=NAME_LENGTH)
         if not isinstance(self.atomic, bool):
             raise TypeError(f"atomic must be True or False, got {self.atomic!r}")
+        checked |= _checked_schedule(self)
         if self.handler is not None:
             _check_handler(self.handler, checked["name"], takes_batch=self.batch is not None)
         if self.atomic:
@@ -82,6 +95,11 @@ class TaskDef(Generic[P, R]):
         if self.handler is None:
             raise TypeError(f"Task {self.name!r} has no handler here; it is run by another program")
         return self.handler(*arguments, **named)
+
+    @property
+    def is_periodic(self) -> bool:
+        """Whether workers submit it by themselves."""
+        return self.cron is not None or self.every is not None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -148,6 +166,11 @@ class Registry:
         resource: str | None = None,
         atomic: bool = False,
         aliases: Sequence[str] = (),
+        cron: str | None = None,
+        every: Seconds | None = None,
+        timezone: str | None = None,
+        missed: MissedRule = "once",
+        overlap: OverlapRule = "skip",
     ) -> Decorator: ...
     @overload
     def task(
@@ -165,6 +188,11 @@ class Registry:
         concurrency: int | None = None,
         resource: str | None = None,
         aliases: Sequence[str] = (),
+        cron: str | None = None,
+        every: Seconds | None = None,
+        timezone: str | None = None,
+        missed: MissedRule = "once",
+        overlap: OverlapRule = "skip",
     ) -> BatchDecorator: ...
 
     def task(self, what: Any = None, /, **options: Any) -> Any:
@@ -185,6 +213,12 @@ class Registry:
 
         With `atomic`, a sync handler runs in a transaction on the database that tasks live in, and what it wrote there
         commits together with its task's success, or is rolled back.
+
+        With `cron`, or with `every` (seconds or a `timedelta`, at least a second), running workers submit it at these
+        times by themselves, each of them once, with None for its payload. `timezone` is that of the cron expression,
+        the project's `TIME_ZONE` by default. `missed` says what to do about the times when no worker ran: `"once"`, one
+        task for all of them, `"none"` or `"all"`. `overlap` says what to do while its latest task has not ended:
+        `"skip"` that time or `"allow"` another one beside it.
 
         `aliases` are names that the task had before: its handler runs what is queued under them, too, and such a task
         keeps the name that it was submitted under. Ceilings count the calls of all its names together, and a batch may
@@ -302,6 +336,29 @@ def _refuse_atomic(definition: TaskDef[Any, Any]) -> None:
             f"Task {definition.name!r} cannot be atomic: its handler is async, and a transaction of Django's lives in "
             "one thread. Make the handler a plain function"
         )
+
+
+def _checked_schedule(definition: TaskDef[Any, Any]) -> dict[str, Any]:
+    """Raises `TypeError` or `ValueError` naming the option that is wrong."""
+    checked: dict[str, Any] = {
+        "missed": choice(definition.missed, "missed", Missed).value,
+        "overlap": choice(definition.overlap, "overlap", Overlap).value,
+    }
+    rules = {"timezone": None, "missed": "once", "overlap": "skip"}
+    if not definition.is_periodic:
+        for option, default in rules.items():
+            if (given := getattr(definition, option)) != default:
+                raise ValueError(f"{option} goes with cron or every, got {given!r} without either")
+        return checked
+    # Whatever the zone is, the expression is read in the same way; the project's may not be known yet.
+    zone = "UTC" if definition.timezone is None and definition.every is None else definition.timezone
+    when = timing(cron=definition.cron, every=definition.every, zone=zone)
+    if checked["missed"] == Missed.ALL and checked["overlap"] == Overlap.SKIP:
+        raise ValueError(
+            'missed="all" submits several tasks at once, of which overlap="skip" would skip all but one; set '
+            'overlap="allow"'
+        )
+    return {**checked, **({"cron": when.expression} if isinstance(when, Cron) else {"every": when.seconds})}
 
 
 def _where(handler: Any) -> str:

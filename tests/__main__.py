@@ -46,6 +46,7 @@ ONCE = [
             "sentry",
             "serialization",
             "testproject",
+            "timing",
             "tracing",
             "tutorial",
             "typing",
