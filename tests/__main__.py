@@ -22,6 +22,8 @@ NO_TESTS_COLLECTED = 5  # pytest's exit status
 # What no database has a part in runs on the first one only.
 ONCE = [
     "tests/browser",
+    "tests/commands/test_supervising.py",
+    "tests/processes/test_supervised.py",
     *(
         f"tests/test_{room}.py"
         for room in (
