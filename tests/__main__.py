@@ -24,6 +24,7 @@ ONCE = [
     "tests/browser",
     "tests/commands/test_supervising.py",
     "tests/processes/test_supervised.py",
+    "tests/testing/test_howto.py",
     *(
         f"tests/test_{room}.py"
         for room in (

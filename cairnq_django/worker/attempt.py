@@ -24,7 +24,7 @@ from ..serialization import clean_text
 from ..statuses import TERMINAL, TaskStatus
 from ..store import control, settle
 from ..store.claim import Claim
-from ..store.engine import holds_the_only_write_lock, in_open_transaction
+from ..store.engine import awaits_commit, holds_the_only_write_lock
 from .connections import on_a_sound_connection
 
 logger = logging.getLogger(__name__)
@@ -98,6 +98,7 @@ class Attempt:
         self.json_depth = json_depth  # levels of nesting that a result or an error may have
         self.on_lease_lost: Callable[[], None] | None = None
         self.cancel_requested = False
+        self.cancel_check_interval = CANCEL_CHECK_INTERVAL
         self.due_in: float | None = None  # seconds until the task is due again, once it is queued again
         self.counts_as = ""  # once it is settled: which field of `Work` counts it, if any
         self.decided: Outcome | None = None  # by the handler, in a transaction that this rolls back
@@ -225,7 +226,7 @@ class Attempt:
         Any other outcome, also that of a task that is to be canceled, is `decided`, to be recorded when this
         transaction has been rolled back. Raises `LostLease`.
         """
-        if not in_open_transaction(self.using):
+        if not awaits_commit(self.using):
             raise CairnQError(f"{self} is atomic: settle it in the thread that its transaction is in")
         self.forget_what_rolled_back()
         with self._settling:
@@ -260,7 +261,7 @@ class Attempt:
         def show() -> None:
             self._ask(lambda: control.progress(self.using, self.claim.lease, value=checked, message=shown))
 
-        if in_open_transaction(self.using):
+        if awaits_commit(self.using):
             # Nobody could see it before the commit, and the row would stay locked against the heartbeat until then.
             transaction.on_commit(lambda: self._unless_lost(show), using=self.using)
         else:
@@ -268,7 +269,7 @@ class Attempt:
 
     def heartbeat(self) -> None:
         self.check_lease()
-        if not in_open_transaction(self.using):
+        if not awaits_commit(self.using):
             sent_at = time.monotonic()
             if self._ask(self._renew):
                 self.renewed(sent_at)
@@ -277,7 +278,7 @@ class Attempt:
         self.check_lease()
         if not self.cancel_requested and not self._settled:
             now = time.monotonic()
-            if now - self._cancel_checked_at >= CANCEL_CHECK_INTERVAL:
+            if now - self._cancel_checked_at >= self.cancel_check_interval:
                 self._cancel_checked_at = now
                 self.cancel_requested = self._ask(lambda: control.cancel_requested(self.using, self.claim.lease))
         return self.cancel_requested
@@ -304,7 +305,7 @@ class Attempt:
 
     def _note_settled(self) -> None:
         self._settled = True
-        if in_open_transaction(self.using):
+        if awaits_commit(self.using):
             self._uncommitted = True
             transaction.on_commit(self._committed, using=self.using)
         else:

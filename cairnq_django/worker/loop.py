@@ -17,7 +17,6 @@ from uuid import UUID
 from django.dispatch import Signal
 
 from .. import __version__, client, notify, waiting
-from ..backoff import retry_delay
 from ..limits import HOST_LENGTH
 from ..notify import Channel
 from ..registry import Registry, TaskDef
@@ -27,12 +26,11 @@ from ..store import claim as claims
 from ..store import maintenance, pauses, settle
 from ..store import stats as read_model
 from ..store.claim import Claim
-from ..store.engine import has_one_write_lock, json_depth, task_database
+from ..store.engine import has_one_write_lock, task_database
 from ..store.look import Look, look
 from ..store.workers import WorkerState
 from .agenda import Agenda, Load
 from .aio import AsyncHandlers
-from .attempt import Attempt
 from .bookkeeper import Bookkeeper
 from .budgets import Plan
 from .call import Call
@@ -95,7 +93,6 @@ class Loop:
         presence = Presence(self._using, self.worker_id, self.state, self._report)
         self._bookkeeper = Bookkeeper(self._using, presence, report=self._report)
         self._dispatcher = Dispatcher(self._using, inbox.nudge)
-        self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
         self._recovery_interval = min(options.lease / 3, MAX_RECOVERY_INTERVAL)
         self._next_recovery = self._tidy_from = 0.0
         self._is_blind = False  # whether the latest look failed
@@ -368,22 +365,17 @@ class Loop:
 
     def _take_on(self, batch: list[Claim], leased_at: float) -> None:
         definition = self._definition(batch[0].name)
-        attempts = [
-            Attempt(
-                claim,
-                using=self._using,
-                json_depth=json_depth(self._using),
-                lease=self._options.lease,
-                leased_at=leased_at,
-                retry_delay=self._retry_delay,
-                tell=self._dispatcher.settled,
-            )
-            for claim in batch
-        ]
-        max_run = definition.max_run if definition.max_run is not None else self._options.max_run
-        call = Call(definition, attempts, _calling_side, max_run=max_run)
+        call = Call.of(
+            definition,
+            batch,
+            _calling_side,
+            using=self._using,
+            options=self._options,
+            leased_at=leased_at,
+            tell=self._dispatcher.settled,
+        )
         self._calls.add(call)
-        self._heartbeat.add(attempts)
+        self._heartbeat.add(call.attempts)
         self._slots.add(call)
 
     def _start(self, call: Call) -> None:

@@ -42,12 +42,13 @@ class WorkerOptions:
         settings = get_settings()
 
         def option(name: str) -> Any:
-            return given[name] if given[name] is not None else getattr(settings, name)
+            value = given.get(name)
+            return value if value is not None else getattr(settings, name)
 
         concurrency = integer(option("concurrency"), "concurrency", minimum=1)
         claim_batch = option("claim_batch")
         max_bytes = option("max_in_flight_bytes")
-        max_tasks, max_memory = given["max_tasks"], given["max_memory"]  # which have no setting
+        max_tasks, max_memory = given.get("max_tasks"), given.get("max_memory")  # which have no setting
         lease = seconds(option("lease"), "lease", minimum=SHORTEST)
         chosen = seconds(option("heartbeat_interval"), "heartbeat_interval", minimum=SHORTEST, allow_none=True)
         interval = heartbeat_interval(lease, chosen)
@@ -64,7 +65,7 @@ class WorkerOptions:
             poll_interval=seconds(option("poll_interval"), "poll_interval", minimum=SHORTEST),
             claim_batch=integer(claim_batch, "claim_batch", minimum=1) if claim_batch is not None else None,
             # Those that are not given here are as they are declared there.
-            resources={**settings.resources, **resources(given["resources"] or {}, "resources")},
+            resources={**settings.resources, **resources(given.get("resources") or {}, "resources")},
             max_in_flight_bytes=integer(max_bytes, "max_in_flight_bytes", minimum=1) if max_bytes is not None else None,
             retry_backoff=seconds(option("retry_backoff"), "retry_backoff"),
             retry_backoff_max=seconds(option("retry_backoff_max"), "retry_backoff_max"),
