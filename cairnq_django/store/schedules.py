@@ -73,10 +73,20 @@ def tick(using: str, schedule_id: int, step: Callable[[Schedule, datetime, bool]
 
 
 def note(using: str, upcoming: Upcoming, tick: Tick, error: str) -> bool:
-    """Record why a schedule was not advanced, unless it was by now, and return whether that is news."""
+    """Record why a schedule was not advanced, and return whether that is news.
+
+    It is none if the schedule was advanced by now; nor is anything recorded while others are at it.
+    """
     row = _rows(using).filter(pk=upcoming.schedule_id, next_run_at=upcoming.next_run_at)
     news = row.exclude(last_tick=tick, error=error)
-    return bool(in_transaction(using, lambda: news.update(last_tick=tick, error=error)))
+
+    def work() -> bool:
+        # Whoever has locked this one must not hold up the others.
+        if news.select_for_update(skip_locked=True).first() is None:
+            return False
+        return bool(news.update(last_tick=tick, error=error))
+
+    return in_transaction(using, work)
 
 
 def run_now(using: str, schedule_id: int, task_of: Callable[[Schedule], Task]) -> Task | None:

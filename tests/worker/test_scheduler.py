@@ -19,6 +19,7 @@ from cairnq_django.signals import task_submitted
 from cairnq_django.worker import scheduler
 from tests.factories import ScheduleFactory, TaskFactory
 from tests.helpers import eventually
+from tests.store.sessions import another_transaction, locks_rows
 from tests.workers import PATIENCE, quick, reports, runs_workers, table_away
 
 if TYPE_CHECKING:
@@ -158,6 +159,18 @@ def test_a_task_that_is_not_known_here_is_left_to_others_and_not_reported_at_onc
     others.refresh_from_db()
     held.refresh_from_db()
     assert [others.last_tick, held.last_tick] == ["", "held back"]
+
+
+@locks_rows
+def test_a_schedule_that_others_have_locked_holds_up_no_other(registry: Registry) -> None:
+    unknown, known = ScheduleFactory(task_name="nobody", next_run_at=after(-LATE - 60)), ScheduleFactory(due=True)
+
+    def hold() -> None:
+        Schedule.objects.select_for_update().get(pk=unknown.pk)
+
+    with quick(registry).background(), another_transaction(hold):
+        # Sooner than the other lets go.
+        eventually(lambda: Task.objects.filter(metadata__schedule=known.name).exists(), PATIENCE / 2)
 
 
 def test_a_full_queue_holds_a_schedule_back_until_there_is_room(
