@@ -22,10 +22,21 @@ from ..timing import timing
 
 
 class _StrictDecoder(json.JSONDecoder):
-    """Of JSON alone: Python's own takes NaN and Infinity, too."""
+    """Of JSON alone, and of what can be shown again: Python's own takes NaN, Infinity and halves of characters, too."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{**options, "parse_constant": self._refuse})
+
+    def decode(self, s: str, *rest: Any) -> Any:
+        try:
+            value = super().decode(s, *rest)
+            json.dumps(value, ensure_ascii=False).encode()
+        except json.JSONDecodeError:
+            raise
+        except (ValueError, RecursionError) as error:
+            # Nested too deep, a number of too many digits: for the form it is no JSON either.
+            raise json.JSONDecodeError(str(error), s, 0) from None
+        return value
 
     @staticmethod
     def _refuse(constant: str) -> None:
