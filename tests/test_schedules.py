@@ -11,7 +11,7 @@ import pytest
 from django.db import DEFAULT_DB_ALIAS as DB
 from django.utils import timezone
 
-from cairnq_django import QueueFull, Registry, Task, TaskDef, cancel
+from cairnq_django import QueueFull, Registry, Task, TaskDef, cancel, retry
 from cairnq_django import schedules as room
 from cairnq_django.backpressure import forget_grants
 from cairnq_django.clock import Now, after
@@ -176,6 +176,15 @@ class TestOverlap:
         task = TaskFactory(succeeded=True)
         schedule = ScheduleFactory(due=True, last_task_id=task.pk)
         Task.objects.all().delete()
+        assert ticked(schedule) is Tick.SUBMITTED
+
+    def test_only_the_latest_counts_and_not_an_earlier_one_that_somebody_retries(self) -> None:
+        earlier = TaskFactory(failed=True)
+        schedule = ScheduleFactory(due=True, last_task_id=earlier.pk)
+        ticked(schedule)
+        cancel(schedule.last_task_id)
+        retry(earlier.pk)
+        Schedule.objects.update(next_run_at=after(-1))
         assert ticked(schedule) is Tick.SUBMITTED
 
     def test_allowed_it_runs_beside_it(self) -> None:
@@ -346,6 +355,13 @@ class TestWhatPeopleAsk:
         assert not store.resume(DB, schedule.pk, room.first_time)
         assert ticked(schedule) is None
         assert Schedule.objects.filter(next_run_at__gt=Now(), next_run_at__lte=after(60)).exists()
+
+    def test_paused_and_resumed_it_forgets_a_time_that_a_wrong_clock_has_left_far_ahead(self) -> None:
+        schedule = ScheduleFactory(next_run_at=after(86_400 * 365))
+        store.pause(DB, schedule.pk)
+        store.resume(DB, schedule.pk, room.first_time)
+        schedule.refresh_from_db()
+        assert schedule.next_run_at <= timezone.now() + timedelta(seconds=60)
 
     def test_a_run_beside_its_times_leaves_them_as_they_are(self) -> None:
         schedule = ScheduleFactory(payload=[1])
