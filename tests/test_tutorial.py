@@ -26,10 +26,7 @@ TUTORIAL = Page(DOCS / "tutorial.md")
 SITE = "http://127.0.0.1:8000"
 ADMIN = "/admin/cairnq_django/"
 
-pytestmark = [
-    pytest.mark.skipif(os.name != "posix", reason="its commands are those of a POSIX shell"),
-    pytest.mark.xdist_group("docs"),
-]
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="its commands are those of a POSIX shell")
 
 
 def test_it_works_as_written(tmp_path: Path) -> None:
