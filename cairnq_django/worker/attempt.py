@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import connections, transaction
 
@@ -26,6 +25,7 @@ from ..store import control, settle
 from ..store.claim import Claim
 from ..store.engine import awaits_commit, holds_the_only_write_lock
 from .connections import on_a_sound_connection
+from .outcomes import CancelSeen, Failure, Outcome, Settled, Snoozed, Success
 
 logger = logging.getLogger(__name__)
 
@@ -33,49 +33,6 @@ SHORTEST_SNOOZE = 0.1  # seconds; a task that is snoozed over and over leaves th
 CANCEL_CHECK_INTERVAL = 0.5  # seconds that a "no" to `canceled()` stays good
 
 _making_events = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Success:
-    """The attempt is to be settled as succeeded."""
-
-    result: Any  # plain JSON
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The attempt is to be settled as failed."""
-
-    error: Envelope
-    exception: BaseException | None = field(default=None, compare=False, repr=False)
-
-
-@dataclass(frozen=True)
-class Snoozed:
-    """The task is to be given back for later, as if this attempt had not been."""
-
-    delay: float  # seconds
-
-
-@dataclass(frozen=True)
-class CancelSeen:
-    """The task is to end as canceled, as an atomic handler's transaction saw that it was asked to; it is rolled back.
-
-    If the handler itself had asked for it there, that is rolled back with it, and the attempt has failed.
-    """
-
-
-Outcome = Success | Failure | Snoozed | CancelSeen
-
-
-class Settled(NamedTuple):
-    """What is recorded of an attempt."""
-
-    status: TaskStatus  # of the task, by this
-    result: Any = None
-    error: Envelope | None = None
-    exception: BaseException | None = None
-    delay: float | None = None  # seconds until it is due again, if it is queued again
 
 
 class Attempt:
@@ -102,6 +59,7 @@ class Attempt:
         self.due_in: float | None = None  # seconds until the task is due again, once it is queued again
         self.counts_as = ""  # once it is settled: which field of `Work` counts it, if any
         self.decided: Outcome | None = None  # by the handler, in a transaction that this rolls back
+        self.error: Envelope | None = None  # once it is settled: that it failed with, if it did
         self.began: float | None = None  # its handler, on the monotonic clock
         self.seconds: float | None = None  # that its handler took, once it has ended
         self.context: Context | None = None  # that its handler runs in, or ran in, if signals are to be sent in it
@@ -338,6 +296,7 @@ class Attempt:
         elif status in TERMINAL:
             self.counts_as = status.value
             notify.announce(self.using, Channel.ENDED, [str(lease.task_id)])
+        self.error = error
         if self.counts_as:
             self._untold = self._as_settled(outcome, status, error)
         return status

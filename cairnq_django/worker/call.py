@@ -28,11 +28,12 @@ from ..signals import task_started
 from ..store.claim import Claim
 from ..store.engine import json_depth
 from .aio import OwnThread
-from .attempt import Attempt, Failure, Outcome, Settled, Snoozed, Success
+from .attempt import Attempt
 from .connections import one_request
 from .context import AsyncTaskContext, CallingSide, TaskContext
 from .dispatcher import anyone_hears_of_ends, as_started
 from .options import WorkerOptions
+from .outcomes import Failure, Outcome, Settled, Snoozed, Success
 
 logger = logging.getLogger(__name__)
 

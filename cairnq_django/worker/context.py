@@ -14,11 +14,13 @@ from asgiref.sync import sync_to_async
 
 from .. import envelopes
 from ..arguments import Seconds, seconds
+from ..envelopes import Envelope
 from ..errors import CairnQError
 from ..models import Task
 from ..serialization import normalize
-from .attempt import Attempt, Failure, Outcome, Snoozed, Success
+from .attempt import Attempt
 from .connections import on_a_sound_connection
+from .outcomes import Failure, Outcome, Snoozed, Success
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -73,6 +75,12 @@ class _Context:
     def lost_lease(self) -> bool:
         """Whether the task is no longer this attempt's: stop, nothing more is recorded."""
         return self._attempt.lost
+
+    @property
+    def error(self) -> Envelope | None:
+        """The envelope of the failure that this handler settled its task with, if it did."""
+        decided = self._attempt.decided
+        return decided.error if isinstance(decided, Failure) else self._attempt.error
 
     def _succeed(self, result: Any) -> None:
         plain = normalize(result, root="result", max_depth=self._attempt.json_depth)

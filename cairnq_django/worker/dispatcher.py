@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from contextvars import Context
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple
@@ -18,8 +19,9 @@ from ..envelopes import Envelope, lease_expired
 from ..models import Task
 from ..signals import task_canceled, task_failed, task_retried, task_succeeded
 from ..statuses import TaskStatus
-from .attempt import Attempt, Settled
+from .attempt import Attempt
 from .connections import one_request
+from .outcomes import Settled
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,9 @@ _SIGNALS: Final[dict[str, Signal]] = {
 
 # What a task's row says no longer, once its lease was found to have run out.
 _STALE: Final = ("run_at", "lease_until", "progress", "message", "result", "completed_at", "updated_at")
+
+# Whatever the exception's class makes of these names.
+_traceback_of: Final = BaseException.__dict__["__traceback__"].__get__
 
 
 def anyone_hears_of_ends() -> bool:
@@ -162,8 +167,9 @@ class Dispatcher(Teller):
             with one_request():
                 news.send()
         except BaseException:
-            # The database is away, or a receiver raised what is no Exception.
-            logger.exception("A signal could not be sent to all who listen; the worker goes on")
+            # The database is away, or a receiver raised what is no Exception, or what cannot even be logged.
+            with suppress(BaseException):
+                logger.exception("A signal could not be sent to all who listen; the worker goes on")
 
 
 def _send_while_handling(exception: BaseException | None, signal: Signal, facts: dict[str, Any]) -> None:
@@ -171,9 +177,9 @@ def _send_while_handling(exception: BaseException | None, signal: Signal, facts:
     if exception is None:
         signal.send_robust(Task, **facts)
         return
-    traceback = exception.__traceback__
+    traceback = _traceback_of(exception)
     try:
         raise exception
     except BaseException as raised:
-        raised.__traceback__ = traceback
+        BaseException.with_traceback(raised, traceback)
         signal.send_robust(Task, **facts)

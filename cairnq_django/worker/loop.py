@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import time
 import uuid
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib import import_module
 from typing import Any
 from uuid import UUID
 
@@ -143,6 +145,7 @@ class Loop:
                 started.callback(self._sweeper.stop)
             started.enter_context(self._wake_ups())
             self._tell(worker_started)
+            _report_to_sentry_if_it_is_set_up()
             while not self._is_over():
                 try:
                     self._turn()
@@ -508,3 +511,9 @@ class Loop:
         for _, failure in worker_error.send_robust(type(self._sender), **facts):
             if isinstance(failure, Exception):
                 logger.error("A receiver of worker_error raised", exc_info=failure)
+
+
+def _report_to_sentry_if_it_is_set_up() -> None:
+    sentry_sdk = sys.modules.get("sentry_sdk")
+    if sentry_sdk is not None and sentry_sdk.is_initialized():
+        import_module("cairnq_django.sentry").report_failures()
