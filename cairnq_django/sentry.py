@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 import sentry_sdk
 from sentry_sdk.integrations.logging import ignore_logger, unignore_logger
+from sentry_sdk.scope import add_global_event_processor
 from sentry_sdk.tracing import TransactionSource
 from sentry_sdk.utils import event_from_exception
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _TAGS: Final = ("task_id", "task_name", "queue", "attempt")
 _TOLD_BY: Final = "cairnq_django.worker.attempt"  # the logger of how attempts ended
+_FRAMEWORK: Final = ("django.tasks", "django_tasks")  # its loggers
 _MECHANISM: Final = {"type": "cairnq_django", "handled": False}
 
 
@@ -78,6 +81,20 @@ def _report(task: Task, error: Envelope | None, exception: BaseException | None,
         scope.set_context("cairnq_django", about)
         event, hint = _event_of(exception) or (_event_without_traceback(task, error), None)
         sentry_sdk.capture_event(event, hint)
+
+
+@add_global_event_processor
+def _unless_told(event: Event, hint: dict[str, Any]) -> Event | None:
+    """Drop what Django's tasks framework logs of the end of a task of ours: a failure is told, a cancel is no error."""
+    record = hint.get("log_record")
+    if record is None or record.name not in _FRAMEWORK or not record.args:
+        return event
+    try:
+        UUID(record.args[0])
+    except (TypeError, ValueError, AttributeError):
+        # One that its own backends ran.
+        return event
+    return None
 
 
 def _describe(scope: sentry_sdk.Scope, about: dict[str, Any]) -> None:

@@ -22,6 +22,7 @@ NO_TESTS_COLLECTED = 5  # pytest's exit status
 # What no database has a part in runs on the first one only.
 ONCE = [
     "tests/browser",
+    "tests/tasks_backend/test_registering.py",
     "tests/testing/test_howto.py",
     *(
         f"tests/test_{room}.py"
@@ -45,6 +46,7 @@ ONCE = [
             "sentry",
             "serialization",
             "testproject",
+            "timing",
             "tracing",
             "tutorial",
             "typing",

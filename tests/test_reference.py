@@ -64,7 +64,7 @@ def test_json_may_be_nested_as_deep_as_it_says() -> None:
 def test_every_permission_is_listed() -> None:
     given = {
         codename
-        for model in (models.Task, models.WorkerProcess, models.PausedQueue)
+        for model in (models.Task, models.WorkerProcess, models.PausedQueue, models.Schedule)
         for codename in (
             *(get_permission_codename(action, model._meta) for action in model._meta.default_permissions),
             *(codename for codename, _ in model._meta.permissions),

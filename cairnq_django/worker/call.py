@@ -10,13 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
 from .. import envelopes
 from ..arguments import seconds
-from ..backoff import retry_delay
 from ..current import working_on
 from ..errors import SerializationError, Snooze
 from ..instrumentation import around_call
@@ -96,7 +94,7 @@ class Call:
         tell: Callable[[Attempt, Settled], None],
     ) -> Call:
         """The call that runs these claims of `definition`'s tasks, as `options` say."""
-        backoff = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
+        delay = options.retry_delay_of(definition)
         attempts = [
             Attempt(
                 claim,
@@ -104,7 +102,7 @@ class Call:
                 json_depth=json_depth(using),
                 lease=options.lease,
                 leased_at=leased_at,
-                retry_delay=backoff,
+                retry_delay=delay,
                 tell=tell,
             )
             for claim in claims

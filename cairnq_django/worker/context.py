@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 from uuid import UUID
 
@@ -49,6 +50,7 @@ class _Context:
         self.task_id: UUID = claim.lease.task_id
         self.name: str = claim.name
         self.queue: str = claim.queue
+        self.priority: int = claim.priority
         self.attempt: int = claim.lease.attempt  # 1 for the first delivery
         self.max_attempts: int = claim.max_attempts
         self.payload: Any = claim.payload
@@ -57,6 +59,8 @@ class _Context:
         self.parent_id: UUID | None = claim.parent_id
         self.root_id: UUID = claim.root_id
         self.correlation_id: str | None = claim.correlation_id
+        self.created_at: datetime = claim.created_at
+        self.started_at: datetime = claim.started_at  # of this attempt
         self.worker_id: str = claim.lease.worker_id
         self._attempt = attempt
         self._calling_side = calling_side

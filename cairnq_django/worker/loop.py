@@ -45,6 +45,7 @@ from .lookahead import AHEAD, Lookahead
 from .memory import resident_mib
 from .options import WorkerOptions
 from .presence import Presence
+from .scheduler import Scheduler
 from .settlement import Settlement
 from .slots import Slots
 from .sweeper import Sweeper
@@ -92,6 +93,7 @@ class Loop:
             self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
         )
         self._sweeper = Sweeper(self._using, options.retention, worker_id=self.worker_id, report=self._report)
+        self._scheduler = Scheduler(self._using, registry, wake=inbox.wake, report=self._report)
         presence = Presence(self._using, self.worker_id, self.state, self._report)
         self._bookkeeper = Bookkeeper(self._using, presence, report=self._report)
         self._dispatcher = Dispatcher(self._using, inbox.nudge)
@@ -140,6 +142,9 @@ class Loop:
             started.callback(self._heartbeat.stop)
             self._bookkeeper.start()
             started.callback(self._bookkeeper.stop)
+            if not self._burst:
+                self._scheduler.start()
+                started.callback(self._scheduler.stop)
             if self._options.retention and not self._burst:
                 self._sweeper.start()
                 started.callback(self._sweeper.stop)
@@ -448,6 +453,7 @@ class Loop:
         timeout = self._options.drain_timeout
         self._drain_deadline = time.monotonic() + timeout if timeout is not None else float("inf")
         self._sweeper.interrupt()
+        self._scheduler.interrupt()
         if self._calls:
             running = sum(len(call.attempts) for call in self._calls)
             extra = {"worker_id": self.worker_id}

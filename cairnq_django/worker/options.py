@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..arguments import integer, seconds, text
+from ..backoff import retry_delay
 from ..conf import RetentionRule, get_settings, heartbeat_interval, resources
 from ..limits import QUEUE_LENGTH, SHORTEST
 from ..registry import TaskDef
@@ -75,6 +77,14 @@ class WorkerOptions:
             max_tasks=integer(max_tasks, "max_tasks", minimum=1) if max_tasks is not None else None,
             max_memory=_more_than_it_holds(max_memory) if max_memory is not None else None,
         )
+
+    def retry_delay_of(self, definition: TaskDef[Any, Any]) -> Callable[[int], float]:
+        """From the number of a failed attempt at such a task to the seconds until the next one."""
+        base, cap = definition.retry_backoff, definition.retry_backoff_max
+        if cap is None:
+            # What a task asks for by itself is not cut to a limit that was not made for it.
+            cap = max(self.retry_backoff_max, base or 0)
+        return partial(retry_delay, base=self.retry_backoff if base is None else base, cap=cap)
 
 
 def refuse_undeclared_resources(resources: Mapping[str, int], definitions: Iterable[TaskDef[Any, Any]]) -> None:
