@@ -9,7 +9,7 @@ from typing import Any
 
 from django.apps import apps
 from django.core.management.base import CommandError, OutputWrapper
-from django.db import OperationalError, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
 from ..models import Task
 from ..registry import Registry, default_registry
@@ -81,9 +81,9 @@ def refuse_without_tables(using: str) -> None:
         # A database that is away may come back; the worker reports it, and waits.
         return
     if Task._meta.db_table not in tables:
-        raise CommandError(
-            f"Database {using!r} has no table {Task._meta.db_table!r}. Run: manage.py migrate --database {using}"
-        )
+        # Elsewhere, `migrate` alone would make the tables of all other apps, too.
+        options = "" if using == DEFAULT_DB_ALIAS else f" cairnq_django --database {using}"
+        raise CommandError(f"Database {using!r} has no table {Task._meta.db_table!r}. Run: manage.py migrate{options}")
 
 
 def _status(worker: Worker) -> int:
