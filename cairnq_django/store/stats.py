@@ -179,8 +179,8 @@ def _waiting(using: str) -> dict[str, dict[str, Any]]:
 # table, as of a recursive one, says what to look for, they read all of the index that comes before it.
 _NEXT_QUEUE = "SELECT MIN(queue) FROM {table} WHERE status = 'queued' AND queue > %s"
 _NEXT_NAME = "MIN(name) FROM {table} WHERE status = 'queued' AND queue = %s AND name > %s"
-# PostgreSQL up to 15, as long as it has not analysed what was just submitted, takes a minimum for one of a handful of rows, and
-# reads all there are.
+# PostgreSQL up to 15, as long as it has not analysed what was just submitted, takes a minimum for one of a handful of
+# rows, and reads all there are.
 _NEXT_NAME_ON_POSTGRESQL = """
 (SELECT name FROM {table} WHERE status = 'queued' AND queue = %s AND name > %s
 ORDER BY name, priority DESC, run_at, id LIMIT 1)
