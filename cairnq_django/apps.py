@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
+import django
 from django.apps import AppConfig
+from django.conf import settings
 from django.utils.module_loading import autodiscover_modules
 from django.utils.translation import gettext_lazy as _
 
@@ -19,3 +23,8 @@ class CairnQConfig(AppConfig):
 
         Task.actions = client
         autodiscover_modules("tasks")
+        if len(getattr(settings, "TASKS", {})) > 1 and (django.VERSION >= (6, 0) or find_spec("django_tasks")):
+            # With one backend alone, each task is declared for it.
+            from .tasks_backend import discovery
+
+            discovery.register_tasks()

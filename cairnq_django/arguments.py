@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import Enum
 from math import isfinite
-from typing import Any, Final, Literal, overload
+from typing import Any, Final, Literal, TypeVar, overload
 
 from .serialization import unstorable
+
+E = TypeVar("E", bound=Enum)
 
 #: A duration, as callers and settings give it.
 Seconds = float | timedelta
@@ -61,6 +64,15 @@ def integer(
         raise _wrong_type(name, expected, value)
     _check_range(value, name, minimum, maximum)
     return int(value)
+
+
+def choice(value: Any, name: str, choices: type[E]) -> E:
+    """Return one of `choices`. Raises `ValueError` for anything else, naming the argument."""
+    try:
+        return choices(value)
+    except ValueError:
+        known = ", ".join(repr(each.value) for each in choices)
+        raise ValueError(f"{name} must be one of {known}, got {value!r}") from None
 
 
 def text(value: Any, name: str, *, maximum: int | None = None) -> str:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 
+#: What `testing.immediate()` does with the tasks that a submit has just inserted.
+run_at_once: Callable[[list[Task]], None] | None = None
+
 ConflictStrategy = Literal["reuse", "reuse-succeeded", "reject", "replace"]
 
 
@@ -425,9 +428,15 @@ def _submit_if_admitted(submission: Submission, check: Callable[[], None] | None
     if check is not None:
         check()
     if submission.admission is None:
-        return _insert(submission)
-    with submission.admission.granted() as granted:
-        return _insert(submission) if granted else None
+        tasks = _insert(submission)
+    else:
+        with submission.admission.granted() as granted:
+            if not granted:
+                return None
+            tasks = _insert(submission)
+    if run_at_once is not None:
+        run_at_once([row for row, task in zip(submission.rows, tasks, strict=True) if task is row])
+    return tasks
 
 
 def _pause(submission: Submission) -> float:

@@ -32,16 +32,18 @@ _around_calls: tuple[Any, ...] = ()
 def surround(*, submits: AroundSubmit | None = None, calls: AroundCall | None = None) -> Callable[[], None]:
     """Put these context managers around every submit and every call of a handler from now on, inside those there are.
 
-    Returns a function that takes them away again.
+    What is there already stays where it is. Returns a function that takes them away again.
     """
     global _around_submits, _around_calls
-    _around_submits += (submits,) if submits is not None else ()
-    _around_calls += (calls,) if calls is not None else ()
+    if submits is not None and submits not in _around_submits:
+        _around_submits += (submits,)
+    if calls is not None and calls not in _around_calls:
+        _around_calls += (calls,)
 
     def undo() -> None:
         global _around_submits, _around_calls
-        _around_submits = tuple(each for each in _around_submits if each is not submits)
-        _around_calls = tuple(each for each in _around_calls if each is not calls)
+        _around_submits = tuple(each for each in _around_submits if each != submits)
+        _around_calls = tuple(each for each in _around_calls if each != calls)
 
     return undo
 

@@ -1,4 +1,4 @@
-"""The rows of the queue: tasks, their keys, failed attempts, paused queues, workers, their duties, what they did."""
+"""The rows of the queue: tasks, their keys and failed attempts, schedules, paused queues, workers and what they did."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .columns import ExactCharField, PartialIndex
 from .ids import new_task_id
 from .limits import (
     CORRELATION_ID_LENGTH,
+    CRON_LENGTH,
     ERROR_KIND_LENGTH,
     HOST_LENGTH,
     KEY_LENGTH,
@@ -24,10 +25,11 @@ from .limits import (
     USER_LENGTH,
     VERSION_LENGTH,
     WORKER_ID_LENGTH,
+    ZONE_LENGTH,
 )
 from .querysets import PausedQueueQuerySet, TaskQuerySet, WorkerQuerySet
 from .serialization import StrictJSONEncoder
-from .statuses import TERMINAL, AttemptOutcome, TaskStatus
+from .statuses import TERMINAL, AttemptOutcome, Missed, Overlap, TaskStatus, Tick
 
 
 class TaskActions(Protocol):
@@ -372,3 +374,53 @@ class Activity(models.Model):
 
     def __str__(self) -> str:
         return f"{self.queue} {self.begins_at:%Y-%m-%d %H:%M} + {self.seconds} s"
+
+
+class Schedule(models.Model):
+    """What is submitted again and again, made in the admin or declared by code: `@task(cron=...)`, `@task(every=...)`.
+
+    Read it freely; it is written by workers and by the admin.
+    """
+
+    name = ExactCharField(_("name"), max_length=NAME_LENGTH)
+    task_name = ExactCharField(_("task"), max_length=NAME_LENGTH)
+    payload = models.JSONField(_("payload"), null=True, blank=True, encoder=StrictJSONEncoder)
+    queue = ExactCharField(_("queue"), max_length=QUEUE_LENGTH, default="", blank=True)  # empty: the task's own
+    priority = models.SmallIntegerField(_("priority"), null=True, blank=True)  # null: the task's own
+    cron = models.CharField(_("cron expression"), max_length=CRON_LENGTH, default="", blank=True)
+    timezone = models.CharField(_("time zone"), max_length=ZONE_LENGTH, default="", blank=True)  # of the expression
+    every = models.FloatField(_("seconds"), null=True, blank=True)  # from one time to the next
+    missed = models.CharField(_("missed times"), max_length=10, choices=Missed, default=Missed.ONCE)
+    overlap = models.CharField(_("overlap"), max_length=10, choices=Overlap, default=Overlap.SKIP)
+    declared = models.BooleanField(_("declared in code"), default=False)
+    retired = models.BooleanField(_("retired"), default=False)  # the code does not declare it any more
+    paused = models.BooleanField(_("paused"), default=False)
+    next_run_at = models.DateTimeField(_("next run"), null=True)  # null: paused, retired or never again
+    last_run_at = models.DateTimeField(_("last run"), null=True)  # when its latest task was submitted
+    last_task_id = models.UUIDField(_("last task"), null=True)
+    last_tick = models.CharField(_("what became of the latest time"), max_length=10, choices=Tick, default="")
+    error = models.TextField(_("error"), default="")  # why the latest time was held back, or failed
+
+    class Meta:
+        verbose_name = _("schedule")
+        verbose_name_plural = _("schedules")
+        default_permissions = ("view", "add", "change", "delete")
+        permissions = [
+            ("pause_schedule", _("Can pause schedules")),
+            ("resume_schedule", _("Can resume schedules")),
+            ("run_now_schedule", _("Can run schedules now")),
+        ]
+        constraints = [
+            models.UniqueConstraint(name="cairnq_schedule_name", fields=["declared", "name"]),
+            models.CheckConstraint(
+                name="cairnq_schedule_timing",
+                condition=Q(every__isnull=True) & ~Q(cron="") | Q(every__isnull=False, every__gt=0, cron=""),
+            ),
+            models.CheckConstraint(
+                name="cairnq_schedule_rules", condition=Q(missed__in=Missed.values, overlap__in=Overlap.values)
+            ),
+        ]
+        indexes = [models.Index(name="cairnq_schedule_next", fields=["next_run_at"])]
+
+    def __str__(self) -> str:
+        return str(self.name)

@@ -10,11 +10,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from asgiref.sync import iscoroutinefunction
 
-from .arguments import Seconds, integer, seconds, text
+from .arguments import Seconds, choice, integer, seconds, text
 from .limits import MAX_ATTEMPTS, MAX_BATCH, MAX_PRIORITY, MIN_PRIORITY, NAME_LENGTH, QUEUE_LENGTH, SHORTEST
+from .statuses import Missed, Overlap
+from .timing import Cron, timing
 
 if TYPE_CHECKING:
+    from typing import Literal, TypeAlias
+
     from .worker.context import AsyncTaskContext, TaskContext
+
+    MissedRule: TypeAlias = Literal["once", "none", "all"]
+    OverlapRule: TypeAlias = Literal["skip", "allow"]
 
 # What handles more payloads, or gives less, may stand for what handles fewer.
 P = TypeVar("P", contravariant=True)
@@ -37,11 +44,18 @@ class TaskDef(Generic[P, R]):
     max_attempts: int | None = None  # None: `CAIRNQ["MAX_ATTEMPTS"]`
     priority: int = 0  # higher first
     max_run: float | None = None  # seconds that one call may take; None: the worker's own limit
+    retry_backoff: float | None = None  # seconds before the first retry, then doubling; None: the worker's
+    retry_backoff_max: float | None = None  # seconds; None: the worker's, or `retry_backoff` if that is longer
     batch: int | None = None  # tasks that one call takes at the most; its handler gets a list of contexts
     concurrency: int | None = None  # calls at the same time in one worker; None: the worker's own limit
     resource: str | None = None  # whose ceiling on calls the name shares; the worker declares it
     atomic: bool = False  # whether what the handler writes commits together with its success
     aliases: Sequence[str] = ()  # earlier names, whose tasks its handler runs, too; kept as a tuple
+    cron: str | None = None  # when workers submit it by themselves, or, instead:
+    every: float | None = None  # seconds from one time to the next
+    timezone: str | None = None  # of the cron expression; None: the project's `TIME_ZONE`
+    missed: MissedRule = "once"  # what they do about the times when no worker ran
+    overlap: OverlapRule = "skip"  # and while the latest task has not ended
     handler: Callable[..., Any] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -50,6 +64,8 @@ class TaskDef(Generic[P, R]):
             "queue": text(self.queue, "queue", maximum=QUEUE_LENGTH),
             "priority": integer(self.priority, "priority", minimum=MIN_PRIORITY, maximum=MAX_PRIORITY),
             "max_run": seconds(self.max_run, "max_run", minimum=SHORTEST, allow_none=True),
+            "retry_backoff": seconds(self.retry_backoff, "retry_backoff", allow_none=True),
+            "retry_backoff_max": seconds(self.retry_backoff_max, "retry_backoff_max", allow_none=True),
         }
         for argument, maximum in (("max_attempts", MAX_ATTEMPTS), ("batch", MAX_BATCH), ("concurrency", None)):
             value = getattr(self, argument)
@@ -61,6 +77,7 @@ class TaskDef(Generic[P, R]):
             checked["resource"] = text(self.resource, "resource", maximum=NAME_LENGTH)
         if not isinstance(self.atomic, bool):
             raise TypeError(f"atomic must be True or False, got {self.atomic!r}")
+        checked |= _checked_schedule(self)
         if self.handler is not None:
             _check_handler(self.handler, checked["name"], takes_batch=self.batch is not None)
         if self.atomic:
@@ -78,6 +95,11 @@ class TaskDef(Generic[P, R]):
         if self.handler is None:
             raise TypeError(f"Task {self.name!r} has no handler here; it is run by another program")
         return self.handler(*arguments, **named)
+
+    @property
+    def is_periodic(self) -> bool:
+        """Whether workers submit it by themselves."""
+        return self.cron is not None or self.every is not None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -138,10 +160,17 @@ class Registry:
         max_attempts: int | None = None,
         priority: int = 0,
         max_run: Seconds | None = None,
+        retry_backoff: Seconds | None = None,
+        retry_backoff_max: Seconds | None = None,
         concurrency: int | None = None,
         resource: str | None = None,
         atomic: bool = False,
         aliases: Sequence[str] = (),
+        cron: str | None = None,
+        every: Seconds | None = None,
+        timezone: str | None = None,
+        missed: MissedRule = "once",
+        overlap: OverlapRule = "skip",
     ) -> Decorator: ...
     @overload
     def task(
@@ -154,9 +183,16 @@ class Registry:
         max_attempts: int | None = None,
         priority: int = 0,
         max_run: Seconds | None = None,
+        retry_backoff: Seconds | None = None,
+        retry_backoff_max: Seconds | None = None,
         concurrency: int | None = None,
         resource: str | None = None,
         aliases: Sequence[str] = (),
+        cron: str | None = None,
+        every: Seconds | None = None,
+        timezone: str | None = None,
+        missed: MissedRule = "once",
+        overlap: OverlapRule = "skip",
     ) -> BatchDecorator: ...
 
     def task(self, what: Any = None, /, **options: Any) -> Any:
@@ -166,9 +202,10 @@ class Registry:
         function's own is taken.
 
         `queue`, `priority` and `max_attempts` are what a submit takes if it is not told otherwise. `max_run` bounds a
-        call, in seconds. `concurrency` bounds the calls of this name that one worker makes at the same time, and
-        `resource` names a ceiling that several names share: `CAIRNQ["RESOURCES"]` or `Worker(resources=...)` says how
-        high it is.
+        call, in seconds. A failed attempt is retried after `retry_backoff` seconds, twice as long after each further
+        one, up to `retry_backoff_max`; where one is not said, the worker's is taken. `concurrency` bounds the calls of
+        this name that one worker makes at the same time, and `resource` names a ceiling that several names share:
+        `CAIRNQ["RESOURCES"]` or `Worker(resources=...)` says how high it is.
 
         With `batch`, the handler takes a list of up to that many contexts, and what it does not settle itself is
         settled by how the call ends: returned, each task has succeeded, with its result from a returned mapping of
@@ -176,6 +213,12 @@ class Registry:
 
         With `atomic`, a sync handler runs in a transaction on the database that tasks live in, and what it wrote there
         commits together with its task's success, or is rolled back.
+
+        With `cron`, or with `every` (seconds or a `timedelta`, at least a second), running workers submit it at these
+        times by themselves, each of them once, with None for its payload. `timezone` is that of the cron expression,
+        the project's `TIME_ZONE` by default. `missed` says what to do about the times when no worker ran: `"once"`, one
+        task for all of them, `"none"` or `"all"`. `overlap` says what to do while its latest task has not ended:
+        `"skip"` that time or `"allow"` another one beside it.
 
         `aliases` are names that the task had before: its handler runs what is queued under them, too, and such a task
         keeps the name that it was submitted under. Ceilings count the calls of all its names together, and a batch may
@@ -198,6 +241,12 @@ class Registry:
                 TaskDef(_own_name(handler) if what is None else what, handler=handler, **options)
             )
         return self._register(TaskDef(_own_name(what), handler=what, **options))
+
+    def replace(self, definition: TaskDef[P, R]) -> TaskDef[P, R]:
+        """Register a definition in the place of the one that has its name, if there is any."""
+        name = definition.name
+        self._tasks = {each: present for each, present in self._tasks.items() if present.name != name}
+        return self._register(definition)
 
     def _register(self, definition: TaskDef[P, R]) -> TaskDef[P, R]:
         for name in definition.names:
@@ -287,6 +336,29 @@ def _refuse_atomic(definition: TaskDef[Any, Any]) -> None:
             f"Task {definition.name!r} cannot be atomic: its handler is async, and a transaction of Django's lives in "
             "one thread. Make the handler a plain function"
         )
+
+
+def _checked_schedule(definition: TaskDef[Any, Any]) -> dict[str, Any]:
+    """Raises `TypeError` or `ValueError` naming the option that is wrong."""
+    checked: dict[str, Any] = {
+        "missed": choice(definition.missed, "missed", Missed).value,
+        "overlap": choice(definition.overlap, "overlap", Overlap).value,
+    }
+    rules = {"timezone": None, "missed": "once", "overlap": "skip"}
+    if not definition.is_periodic:
+        for option, default in rules.items():
+            if (given := getattr(definition, option)) != default:
+                raise ValueError(f"{option} goes with cron or every, got {given!r} without either")
+        return checked
+    # Whatever the zone is, the expression is read in the same way; the project's may not be known yet.
+    zone = "UTC" if definition.timezone is None and definition.every is None else definition.timezone
+    when = timing(cron=definition.cron, every=definition.every, zone=zone)
+    if checked["missed"] == Missed.ALL and checked["overlap"] == Overlap.SKIP:
+        raise ValueError(
+            'missed="all" submits several tasks at once, of which overlap="skip" would skip all but one; set '
+            'overlap="allow"'
+        )
+    return {**checked, **({"cron": when.expression} if isinstance(when, Cron) else {"every": when.seconds})}
 
 
 def _where(handler: Any) -> str:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from django.dispatch import Signal
 
-#: A task was inserted: `task`. By `submit()` and its kin, in their transaction; not where a key handed back another.
+#: A task was inserted: `task`. By `submit()` and its kin, in their transaction; not where a key handed back another. By
+#: the worker that submitted it for a schedule, in its thread for these.
 task_submitted = Signal()
 
 #: A handler is about to be called: `task`. By the worker, in the handler's thread and context; once for each attempt.
@@ -42,6 +43,6 @@ worker_stopping = Signal()
 
 #: An error that a worker survived, sent with `sender` (the `Worker` class), `worker`, `phase` (a string: "claim",
 #: "recover", "settle", "heartbeat", "presence" (of the row by which others see it), "activity" (of what it did),
-#: "listen", "sweep" or "loop"), `error` (the exception) and `task_id` (of the task that could not be settled, else
-#: None). Receivers run in the thread that met the error; what they raise is logged.
+#: "listen", "schedule", "sweep" or "loop"), `error` (the exception) and `task_id` (of the task that could not be
+#: settled, else None). Receivers run in the thread that met the error; what they raise is logged.
 worker_error = Signal()

@@ -22,6 +22,8 @@ NO_TESTS_COLLECTED = 5  # pytest's exit status
 # What no database has a part in runs on the first one only.
 ONCE = [
     "tests/browser",
+    "tests/tasks_backend/test_registering.py",
+    "tests/testing/test_howto.py",
     *(
         f"tests/test_{room}.py"
         for room in (
@@ -32,6 +34,8 @@ ONCE = [
             "docs",
             "envelopes",
             "errors",
+            "instrumentation",
+            "logs",
             "packaging",
             "public_api",
             "readme",
@@ -39,8 +43,11 @@ ONCE = [
             "registry",
             "rooms",
             "routers",
+            "sentry",
             "serialization",
             "testproject",
+            "timing",
+            "tracing",
             "tutorial",
             "typing",
         )

@@ -101,4 +101,5 @@ def _problems_of_settings(value: ast.expr) -> Iterator[str]:
         settings = ast.literal_eval(value)
     except ValueError:
         return  # made of other values, which it takes a project to know
+    settings.pop("DATABASE", None)  # names a database of the reader's project
     yield from problems(settings)

@@ -19,6 +19,9 @@ from tests.databases import server_version
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Where the package is on the path and not installed, nothing else names it.
+pytest_plugins = ["cairnq_django.pytest_plugin"]
+
 
 def pytest_report_header() -> str:
     return f"database: {server_version(url_of(settings.DATABASES['default']))}"

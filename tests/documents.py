@@ -110,6 +110,18 @@ class Page:
         return _FENCE.sub("", self.text)
 
     @property
+    def links(self) -> list[str]:
+        """What it links or shows of this repository, as it is written."""
+        found = re.findall(r"\]\(([^)\s]+)[^)]*\)|(?:href|src)=\"([^\"]+)", self.prose)
+        return [target for pair in found for target in pair if target and ":" not in target]
+
+    @property
+    def anchors(self) -> set[str]:
+        """What its headings are linked by, as MyST and GitHub make it of their text."""
+        headings = re.findall(r"^#+ (.+)$", self.prose, re.M)
+        return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+    @property
     def commands(self) -> list[Command]:
         found = [_command(part, is_whole=True) for line in self.shell_lines for part in re.split(r"&&|\|", line)]
         found += [_command(text, is_whole=False) for text in re.findall(r"`([^`]*manage\.py[^`]*)`", self.prose)]
@@ -133,6 +145,7 @@ class Project:
         foreign = {"DATABASE_URL", "DJANGO_SETTINGS_MODULE"}  # the test run's own
         self.env = {name: value for name, value in os.environ.items() if name not in foreign}
         self.env["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
+        self.env["PYTEST_PLUGINS"] = "cairnq_django.pytest_plugin"  # which is found by itself once it is installed
         if not (folder / "manage.py").exists():
             self.run(sys.executable, "-m", "django", "startproject", "mysite", ".")
         self.env["DJANGO_SETTINGS_MODULE"] = "mysite.settings"

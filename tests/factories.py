@@ -11,7 +11,7 @@ from factory.django import DjangoModelFactory
 from cairnq_django.clock import Now, after
 from cairnq_django.envelopes import Envelope, custom
 from cairnq_django.ids import new_task_id
-from cairnq_django.models import Task, TaskAttempt, TaskKey, WorkerProcess
+from cairnq_django.models import Schedule, Task, TaskAttempt, TaskKey, WorkerProcess
 from cairnq_django.querysets import WORKER_SILENCE
 from cairnq_django.statuses import AttemptOutcome, TaskStatus
 from cairnq_django.store.engine import task_database
@@ -158,3 +158,18 @@ class WorkerProcessFactory(RowFactory):
     names = ("work",)
     concurrency = 8
     started_at = after(-3600)
+
+
+class ScheduleFactory(RowFactory):
+    """A schedule of each minute that is due later; it is due now with `due=True`."""
+
+    class Meta:
+        model = Schedule
+
+    class Params:
+        due = factory.Trait(next_run_at=after(-1))
+
+    name = factory.Sequence("schedule-{}".format)
+    task_name = "work"
+    every = 60.0
+    next_run_at = after(3600)

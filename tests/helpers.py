@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, TypeVar
 
 from django.db import connections
@@ -39,3 +43,18 @@ def in_threads(n: int, fn: Callable[[int], R]) -> list[R]:
 
     with ThreadPoolExecutor(n) as pool:
         return [future.result() for future in [pool.submit(run, i) for i in range(n)]]
+
+
+def output_of(env: dict[str, str], *sources: str, status: int = 0) -> str:
+    """What these pieces of Python print, run one after the other in a process that is to end with `status`."""
+    process = subprocess.run(
+        [sys.executable, "-c", "\n".join(map(dedent, sources))],
+        cwd=Path(__file__).resolve().parent.parent,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert process.returncode == status, process.stderr
+    return process.stdout.strip()

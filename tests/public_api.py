@@ -26,11 +26,13 @@ _ADDED_BY_DJANGO = re.compile("DoesNotExist|MultipleObjectsReturned|NotUpdated|g
 #: Where public names are imported from, as far as there is such a module; and which, if not all that it defines.
 MODULES: dict[str, list[str] | None] = {
     "cairnq_django": None,
+    "cairnq_django.instrumentation": ["surround"],
     "cairnq_django.logs": ["TaskFilter"],
     "cairnq_django.routers": None,
     "cairnq_django.signals": None,
     "cairnq_django.tasks_backend": None,
     "cairnq_django.testing": None,
+    "cairnq_django.tracing": ["METADATA_KEY", "instrument", "uninstrument"],
 }
 
 

@@ -308,12 +308,13 @@ class TestConnections:
         ("pool", "config", "is_enough"),
         [
             (True, {}, False),
-            (True, {"CONCURRENCY": 1}, True),
-            ({"min_size": 2, "max_size": 11}, {}, True),
-            ({"min_size": 2, "max_size": 10}, {}, False),
-            ({"min_size": 11}, {}, True),
-            ({"max_size": 11}, {"RETENTION": 3600}, False),
-            ({"max_size": 12}, {"RETENTION": 3600}, True),
+            (True, {"CONCURRENCY": 1}, False),
+            ({"min_size": 2, "max_size": 12}, {}, True),
+            ({"min_size": 2, "max_size": 11}, {}, False),
+            ({"min_size": 12}, {}, True),
+            ({"min_size": 5}, {"CONCURRENCY": 1}, True),
+            ({"max_size": 12}, {"RETENTION": 3600}, False),
+            ({"max_size": 13}, {"RETENTION": 3600}, True),
             (False, {}, True),
             ({}, {}, True),
         ],
@@ -328,8 +329,8 @@ class TestConnections:
     def test_a_pool_that_is_too_small_is_told_its_size(self, monkeypatch: pytest.MonkeyPatch) -> None:
         use_database(monkeypatch, {**self.POSTGRESQL, "OPTIONS": {"pool": True}})
         (message,) = found()
-        assert "holds 4, but a worker with a concurrency of 8 may need 11" in message.msg
-        assert "DATABASES['default']['OPTIONS']['pool'] = {'max_size': 11}" in str(message.hint)
+        assert "holds 4, but a worker with a concurrency of 8 may need 12" in message.msg
+        assert "DATABASES['default']['OPTIONS']['pool'] = {'max_size': 12}" in str(message.hint)
 
     def test_without_autocommit_nothing_that_a_worker_does_is_committed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         use_database(monkeypatch, {**SQLITE, "OPTIONS": GOOD_OPTIONS, "AUTOCOMMIT": False})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -50,11 +49,8 @@ def test_sphinx_builds_it_without_a_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
-def test_links_lead_to_files_that_are_there(page: Page) -> None:
-    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)|(?:href|src)=\"([^\"#]+)", page.prose)
-    local = [target for pair in targets for target in pair if target and ":" not in target]
-
-    assert [target for target in local if not (page.path.parent / target).exists()] == []
+def test_links_lead_to_what_is_there(page: Page) -> None:
+    assert [target for target in page.links if not leads_somewhere(page, target)] == []
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if any(block.is_ours for block in page.blocks)], ids=str)
@@ -118,6 +114,12 @@ def project_of(page: Page, new_project: Path, folder: Path) -> Project:
     return project
 
 
+def leads_somewhere(page: Page, target: str) -> bool:
+    name, _, anchor = target.partition("#")
+    path = page.path.parent / name if name else page.path
+    return path.exists() and (not anchor or anchor in Page(path).anchors)
+
+
 def problem_with(command: Command) -> str:
     if command.name in find_commands(str(ROOT / "testproject/demo/management")):
         return ""  # of this repository's own project
@@ -134,6 +136,9 @@ def problem_with(command: Command) -> str:
 
 def parsing_fails(parser: CommandParser, command: Command) -> str:
     parser.called_from_command_line = False
+    for action in parser._actions:
+        if "--database" in action.option_strings:
+            action.choices = None  # those of the reader's project
     try:
         parser.parse_args(list(command.arguments))
     except CommandError as error:

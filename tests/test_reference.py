@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any
 
@@ -10,13 +11,13 @@ from django.contrib.auth import get_permission_codename
 import cairnq_django
 from cairnq_django import backpressure, conf, envelopes, errors, limits, models, serialization
 from cairnq_django.worker import attempt, lookahead
-from tests.documents import DOCS, ROOT, Page
+from tests.documents import DOCS, Page
 
 REFERENCE = DOCS / "reference"
 
 
 def test_every_code_that_is_recorded_is_explained() -> None:
-    source = (ROOT / "cairnq_django/envelopes.py").read_text(encoding="utf-8")
+    source = inspect.getsource(envelopes)
     recorded = {*re.findall(r'code="(\w+)"', source), *re.findall(r'code: str = "(\w+)"', source), envelopes.UNEXPECTED}
 
     assert named_in("errors.md", "Codes") == recorded
@@ -63,7 +64,7 @@ def test_json_may_be_nested_as_deep_as_it_says() -> None:
 def test_every_permission_is_listed() -> None:
     given = {
         codename
-        for model in (models.Task, models.WorkerProcess, models.PausedQueue)
+        for model in (models.Task, models.WorkerProcess, models.PausedQueue, models.Schedule)
         for codename in (
             *(get_permission_codename(action, model._meta) for action in model._meta.default_permissions),
             *(codename for codename, _ in model._meta.permissions),

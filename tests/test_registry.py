@@ -66,6 +66,23 @@ def test_a_decorator_takes_options_and_a_name(registry: Registry) -> None:
     assert registry.task()(double_async).name == "double_async"
 
 
+def test_the_delays_of_a_retry_are_seconds_or_timedeltas(registry: Registry) -> None:
+    definition = registry.task("x", retry_backoff=timedelta(minutes=1), retry_backoff_max=3600)(double)
+    assert (definition.retry_backoff, definition.retry_backoff_max) == (60.0, 3600.0)
+    for name in ("retry_backoff", "retry_backoff_max"):
+        with pytest.raises(ValueError, match=f"^{name} must not be negative, got -1$"):
+            TaskDef("x", **{name: -1})  # type: ignore[arg-type]
+
+
+def test_a_definition_takes_the_place_of_one_of_its_name(registry: Registry) -> None:
+    registry.task("a")(double)
+    other = registry.task("b")(double)
+    replacement = registry.replace(TaskDef("a", handler=double_async))
+    assert (registry.get("a"), registry.get("b")) == (replacement, other)
+    assert registry.get("a") is replacement
+    assert registry.replace(TaskDef("c", handler=double)) is registry.get("c")
+
+
 def test_a_definition_is_given_its_handler(registry: Registry) -> None:
     contract: TaskDef[int, int] = TaskDef("shop.double", queue="mail")
     definition = registry.task(contract)(double)
@@ -280,12 +297,32 @@ def test_an_unknown_option_is_refused(registry: Registry) -> None:
         ({"priority": None}, TypeError, "priority must be an integer"),
         ({"max_run": 0}, ValueError, "max_run must be at least 0.001 seconds, got 0"),
         ({"max_run": "60"}, TypeError, "max_run must be a number of seconds, a timedelta or None, got str"),
+        ({"cron": "bad"}, ValueError, "cron must be minute, .* got 'bad': it has five fields"),
+        ({"cron": 5}, TypeError, "cron must be a string, got int"),
+        ({"cron": "* * * * *", "timezone": "Berlin"}, ValueError, "timezone must be .* got 'Berlin'"),
+        ({"cron": "* * * * *", "every": 60}, ValueError, "Give cron or every, not both"),
+        ({"every": 0}, ValueError, "every must be at least 1 seconds, got 0"),
+        ({"every": 60, "timezone": "UTC"}, ValueError, "timezone goes with cron, got 'UTC'"),
+        ({"every": 60, "missed": "twice"}, ValueError, "missed must be one of 'once', 'none', 'all', got 'twice'"),
+        ({"every": 60, "overlap": None}, ValueError, "overlap must be one of 'skip', 'allow', got None"),
+        ({"every": 60, "missed": "all"}, ValueError, 'missed="all" submits several .* set overlap="allow"$'),
+        ({"timezone": "UTC"}, ValueError, "timezone goes with cron or every, got 'UTC' without either"),
+        ({"missed": "all"}, ValueError, "missed goes with cron or every, got 'all' without either"),
+        ({"overlap": "allow"}, ValueError, "overlap goes with cron or every, got 'allow' without either"),
     ],
     ids=str,
 )
 def test_a_bad_argument_of_a_definition_is_named(arguments: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=f"^{message}"):
         TaskDef(**{"name": "work", **arguments})
+
+
+def test_a_schedule_is_part_of_the_definition(registry: Registry) -> None:
+    nightly = registry.task("nightly", cron=" 0  3 * * * ", timezone="Europe/Berlin")(double)
+    assert (nightly.cron, nightly.timezone, nightly.every) == ("0 3 * * *", "Europe/Berlin", None)
+    often = registry.task("often", every=timedelta(minutes=1), missed="none", overlap="allow")(double)
+    assert (often.every, often.missed, often.overlap) == (60.0, "none", "allow")
+    assert [nightly.is_periodic, often.is_periodic, TaskDef("work").is_periodic] == [True, True, False]
 
 
 def test_a_definition_does_not_change() -> None:

@@ -28,7 +28,8 @@ _UNITS: Final = (
 _ENVELOPE_FIELDS: Final = ("type", "code", "message", "retryable")
 
 # On a square of 16, to be told apart without colours: a clock, a triangle, a tick, a cross and a ring with a bar; then
-# a funnel for who takes nothing more, an open ring for who is silent and a triangle with an exclamation mark.
+# a funnel for who takes nothing more, an open ring for who is silent, two bars for what is paused and a triangle
+# with an exclamation mark.
 _SHAPES: Final[dict[str, str]] = {
     TaskStatus.QUEUED: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM8 5v3.2l2.2 1.6",
     TaskStatus.RUNNING: "M5 3.5v9l7.5-4.5z",
@@ -37,6 +38,7 @@ _SHAPES: Final[dict[str, str]] = {
     TaskStatus.CANCELED: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM3.8 3.8l8.4 8.4",
     "draining": "M2.5 3h11L9.5 8v5l-3-1.5V8z",
     "silent": "M13.2 5A6 6 0 1 0 13.2 11M8 5v3M8 11v.1",
+    "paused": "M5 3v10M11 3v10",
     "warning": "M8 2.5L14 13.5H2zM8 6.5v3.2M8 11.6v.1",
 }
 _ICON: Final = (

@@ -1,4 +1,4 @@
-"""What the admins of all rows have in common: rows are looked at, and changed by nobody here."""
+"""What the admins of all rows have in common: the addresses of their pages; and of those that are only looked at."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 
-class Viewing(admin.ModelAdmin):  # type: ignore[type-arg]
+class Addressed(admin.ModelAdmin):  # type: ignore[type-arg]
+    def url(self, page: str, *args: str) -> str:
+        """The address of one of the pages of this model, on this site."""
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
+        return reverse(name, args=args, current_app=self.admin_site.name)
+
+
+class Viewing(Addressed):
     """Rows that no form of the admin's own adds, changes or deletes."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -20,8 +27,3 @@ class Viewing(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
-
-    def url(self, page: str, *args: str) -> str:
-        """The address of one of the pages of this model, on this site."""
-        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_{page}"
-        return reverse(name, args=args, current_app=self.admin_site.name)

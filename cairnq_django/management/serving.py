@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import Any
+from typing import Any, Final
 
 from django.apps import apps
 from django.core.management.base import CommandError, OutputWrapper
@@ -20,6 +20,8 @@ from .reloading import run_with_reloader
 from .supervising import Supervisor, equal_command, same_command
 from .telling import Voice
 from .warning import warn
+
+FLUSH_TIMEOUT: Final = 2.0  # seconds
 
 
 def serve(
@@ -93,9 +95,22 @@ def _status(worker: Worker) -> int:
 def _end_process(worker: Worker, status: int) -> None:
     if worker.hanging:
         # Python would wait for threads of handlers that do not end.
+        _send_what_is_buffered()
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
     if status:
         sys.exit(status)
+
+
+def _send_what_is_buffered() -> None:
+    """What error reporting and tracing would send when Python ends, if the project has set them up."""
+    sentry_sdk = sys.modules.get("sentry_sdk")
+    if sentry_sdk is not None:
+        sentry_sdk.flush(timeout=FLUSH_TIMEOUT)
+    tracing = sys.modules.get("opentelemetry.trace")
+    if tracing is not None:
+        flush = getattr(tracing.get_tracer_provider(), "force_flush", None)
+        if flush is not None:
+            flush(int(FLUSH_TIMEOUT * 1000))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -38,11 +38,14 @@ _FURTHER = 4
 # An earlier result and error, which may be large, are not the handler's business.
 _READ = (
     *("id", "attempt", "name", "queue", "payload", "metadata", "max_attempts", "key"),
-    *("parent_id", "root_id", "correlation_id", "run_at", "priority"),
+    *("parent_id", "root_id", "correlation_id", "created_at", "started_at", "run_at", "priority"),
 )
 
 # What stays as it is from one attempt to the next.
-_KEPT = ("name", "queue", "payload", "metadata", "max_attempts", "key", "parent_id", "root_id", "correlation_id")
+_KEPT = (
+    *("name", "queue", "payload", "metadata", "max_attempts", "key"),
+    *("parent_id", "root_id", "correlation_id", "created_at", "priority"),
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,10 @@ class Claim(NamedTuple):
     parent_id: UUID | None
     root_id: UUID
     correlation_id: str | None
+    created_at: datetime
+    started_at: datetime
     run_at: datetime
+    priority: int
     payload_bytes: int = 0  # as JSON text, where the draw has a limit of bytes
 
     @property
@@ -87,7 +93,8 @@ class Claim(NamedTuple):
     def as_task(self, using: str, **current: Any) -> Task:
         """The task's row, as far as this attempt knows it and `current` says; the rest is read when it is asked for."""
         known = {name: getattr(self, name) for name in _KEPT}
-        known |= {"id": self.task_id, "worker_id": self.worker_id, "attempt": self.attempt, **current}
+        known |= {"id": self.task_id, "worker_id": self.worker_id, "attempt": self.attempt}
+        known |= {"started_at": self.started_at, **current}
         fields = [field.attname for field in Task._meta.concrete_fields if field.attname in known]
         return Task.from_db(using, fields, [known[name] for name in fields])
 
@@ -148,6 +155,12 @@ def claim_at_once(using: str, draw: Draw, *, worker_id: str, lease: float) -> li
     return again_after_conflicts(using, lambda: _take(using, rows, worker_id, lease))
 
 
+def claim_these(using: str, task_ids: Collection[UUID], *, worker_id: str, lease: float) -> list[Claim]:
+    """As `claim()`, for those of these tasks that are due, whatever their queues and names. One short transaction."""
+    rows = unless_paused(Task.objects.using(using).due().filter(Among("pk", task_ids)))
+    return in_transaction(using, lambda: _take(using, rows, worker_id, lease))
+
+
 @lru_cache
 def _claim_statement(using: str, *, one_lane: bool) -> UpdateReturning:
     ids: Any = RawSQL(*first_due_template(using, one_lane=one_lane, lock=one_lane))
@@ -191,7 +204,7 @@ def _running(worker_id: str | Slot, lease_until: Combinable) -> dict[str, Any]:
 
 def _claims(taken: list[tuple[Any, ...]], worker_id: str) -> list[Claim]:
     taken.sort(key=_claim_order)
-    return [Claim(Lease(task_id, worker_id, attempt), *columns) for task_id, attempt, *columns, _ in taken]
+    return [Claim(Lease(task_id, worker_id, attempt), *columns) for task_id, attempt, *columns in taken]
 
 
 def _claim_order(row: tuple[Any, ...]) -> tuple[Any, ...]:

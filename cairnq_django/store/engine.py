@@ -95,6 +95,15 @@ def in_open_transaction(using: str) -> bool:
     return connections[using].in_atomic_block
 
 
+def awaits_commit(using: str) -> bool:
+    """Whether what is written now is for a transaction to commit that is open.
+
+    As for Django's own `durable`, the one that a `TestCase` has around its tests, never to be committed, is not meant.
+    """
+    blocks: list[Any] = connections[using].atomic_blocks
+    return bool(blocks) and not blocks[-1]._from_testcase
+
+
 def has_one_write_lock(using: str) -> bool:
     return connections[using].vendor == "sqlite"
 

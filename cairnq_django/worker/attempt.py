@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from django.db import connections, transaction
 
@@ -24,8 +23,9 @@ from ..serialization import clean_text
 from ..statuses import TERMINAL, TaskStatus
 from ..store import control, settle
 from ..store.claim import Claim
-from ..store.engine import holds_the_only_write_lock, in_open_transaction
+from ..store.engine import awaits_commit, holds_the_only_write_lock
 from .connections import on_a_sound_connection
+from .outcomes import CancelSeen, Failure, Outcome, Settled, Snoozed, Success
 
 logger = logging.getLogger(__name__)
 
@@ -33,49 +33,6 @@ SHORTEST_SNOOZE = 0.1  # seconds; a task that is snoozed over and over leaves th
 CANCEL_CHECK_INTERVAL = 0.5  # seconds that a "no" to `canceled()` stays good
 
 _making_events = threading.Lock()
-
-
-@dataclass(frozen=True)
-class Success:
-    """The attempt is to be settled as succeeded."""
-
-    result: Any  # plain JSON
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The attempt is to be settled as failed."""
-
-    error: Envelope
-    exception: BaseException | None = field(default=None, compare=False, repr=False)
-
-
-@dataclass(frozen=True)
-class Snoozed:
-    """The task is to be given back for later, as if this attempt had not been."""
-
-    delay: float  # seconds
-
-
-@dataclass(frozen=True)
-class CancelSeen:
-    """The task is to end as canceled, as an atomic handler's transaction saw that it was asked to; it is rolled back.
-
-    If the handler itself had asked for it there, that is rolled back with it, and the attempt has failed.
-    """
-
-
-Outcome = Success | Failure | Snoozed | CancelSeen
-
-
-class Settled(NamedTuple):
-    """What is recorded of an attempt."""
-
-    status: TaskStatus  # of the task, by this
-    result: Any = None
-    error: Envelope | None = None
-    exception: BaseException | None = None
-    delay: float | None = None  # seconds until it is due again, if it is queued again
 
 
 class Attempt:
@@ -98,9 +55,11 @@ class Attempt:
         self.json_depth = json_depth  # levels of nesting that a result or an error may have
         self.on_lease_lost: Callable[[], None] | None = None
         self.cancel_requested = False
+        self.cancel_check_interval = CANCEL_CHECK_INTERVAL
         self.due_in: float | None = None  # seconds until the task is due again, once it is queued again
         self.counts_as = ""  # once it is settled: which field of `Work` counts it, if any
         self.decided: Outcome | None = None  # by the handler, in a transaction that this rolls back
+        self.error: Envelope | None = None  # once it is settled: that it failed with, if it did
         self.began: float | None = None  # its handler, on the monotonic clock
         self.seconds: float | None = None  # that its handler took, once it has ended
         self.context: Context | None = None  # that its handler runs in, or ran in, if signals are to be sent in it
@@ -225,7 +184,7 @@ class Attempt:
         Any other outcome, also that of a task that is to be canceled, is `decided`, to be recorded when this
         transaction has been rolled back. Raises `LostLease`.
         """
-        if not in_open_transaction(self.using):
+        if not awaits_commit(self.using):
             raise CairnQError(f"{self} is atomic: settle it in the thread that its transaction is in")
         self.forget_what_rolled_back()
         with self._settling:
@@ -260,7 +219,7 @@ class Attempt:
         def show() -> None:
             self._ask(lambda: control.progress(self.using, self.claim.lease, value=checked, message=shown))
 
-        if in_open_transaction(self.using):
+        if awaits_commit(self.using):
             # Nobody could see it before the commit, and the row would stay locked against the heartbeat until then.
             transaction.on_commit(lambda: self._unless_lost(show), using=self.using)
         else:
@@ -268,7 +227,7 @@ class Attempt:
 
     def heartbeat(self) -> None:
         self.check_lease()
-        if not in_open_transaction(self.using):
+        if not awaits_commit(self.using):
             sent_at = time.monotonic()
             if self._ask(self._renew):
                 self.renewed(sent_at)
@@ -277,7 +236,7 @@ class Attempt:
         self.check_lease()
         if not self.cancel_requested and not self._settled:
             now = time.monotonic()
-            if now - self._cancel_checked_at >= CANCEL_CHECK_INTERVAL:
+            if now - self._cancel_checked_at >= self.cancel_check_interval:
                 self._cancel_checked_at = now
                 self.cancel_requested = self._ask(lambda: control.cancel_requested(self.using, self.claim.lease))
         return self.cancel_requested
@@ -304,7 +263,7 @@ class Attempt:
 
     def _note_settled(self) -> None:
         self._settled = True
-        if in_open_transaction(self.using):
+        if awaits_commit(self.using):
             self._uncommitted = True
             transaction.on_commit(self._committed, using=self.using)
         else:
@@ -337,6 +296,7 @@ class Attempt:
         elif status in TERMINAL:
             self.counts_as = status.value
             notify.announce(self.using, Channel.ENDED, [str(lease.task_id)])
+        self.error = error
         if self.counts_as:
             self._untold = self._as_settled(outcome, status, error)
         return status

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,11 +23,15 @@ from ..models import Task
 from ..registry import TaskDef
 from ..serialization import normalize
 from ..signals import task_started
+from ..store.claim import Claim
+from ..store.engine import json_depth
 from .aio import OwnThread
-from .attempt import Attempt, Failure, Outcome, Snoozed, Success
+from .attempt import Attempt
 from .connections import one_request
 from .context import AsyncTaskContext, CallingSide, TaskContext
 from .dispatcher import anyone_hears_of_ends, as_started
+from .options import WorkerOptions
+from .outcomes import Failure, Outcome, Settled, Snoozed, Success
 
 logger = logging.getLogger(__name__)
 
@@ -68,12 +73,42 @@ class Call:
         self.deadline: float | None = None  # on the monotonic clock, once it has been started
         self.outcomes: dict[Attempt, Outcome] = {}  # after the end: what is to be recorded
         self.seconds = 0.0  # after the end: how long its handler took
+        self.raised: BaseException | None = None  # by its handler
         self.stop: Callable[[], None] = lambda: None  # takes the call off its thread or loop, as far as that goes
         self._takes_batch = definition.batch is not None
         self._calling_side = calling_side
         self._handling_since = time.monotonic()
         self._concluding = threading.Lock()  # guards _concluded
         self._concluded = False
+
+    @classmethod
+    def of(
+        cls,
+        definition: TaskDef[Any, Any],
+        claims: Sequence[Claim],
+        calling_side: CallingSide,
+        *,
+        using: str,
+        options: WorkerOptions,
+        leased_at: float,
+        tell: Callable[[Attempt, Settled], None],
+    ) -> Call:
+        """The call that runs these claims of `definition`'s tasks, as `options` say."""
+        delay = options.retry_delay_of(definition)
+        attempts = [
+            Attempt(
+                claim,
+                using=using,
+                json_depth=json_depth(using),
+                lease=options.lease,
+                leased_at=leased_at,
+                retry_delay=delay,
+                tell=tell,
+            )
+            for claim in claims
+        ]
+        max_run = definition.max_run if definition.max_run is not None else options.max_run
+        return cls(definition, attempts, calling_side, max_run=max_run)
 
     def __str__(self) -> str:
         first, *others = self.attempts
@@ -90,12 +125,12 @@ class Call:
         if self.max_run is not None:
             self.deadline = self._handling_since + self.max_run
 
-    def run(self) -> None:
-        """Run a sync handler to its end, whatever that is. Never raises."""
+    def run(self, around: Callable[[], AbstractContextManager[Any]] = one_request) -> None:
+        """Run a sync handler to its end, whatever that is, in the context `around()`. Never raises."""
         ending: Ending
         try:
             contexts = self._contexts(TaskContext)
-            with working_on(contexts, in_batch=self._takes_batch), one_request():
+            with working_on(contexts, in_batch=self._takes_batch), around():
                 if task_started.receivers:
                     for attempt in self.attempts:
                         task_started.send_robust(Task, task=as_started(attempt))
@@ -106,13 +141,16 @@ class Call:
             ending = Raised(exception)
         self._conclude(ending)
 
-    async def run_async(self) -> None:
-        """Run an async handler to its end, whatever that is. Never raises: the event loop would not survive some."""
+    async def run_async(self, around: Callable[[], AbstractAsyncContextManager[Any]] = OwnThread) -> None:
+        """Run an async handler to its end, whatever that is, in the context `around()`.
+
+        Never raises: the event loop would not survive some.
+        """
         ending: Ending
         try:
             contexts = self._contexts(AsyncTaskContext)
             with working_on(contexts, in_batch=self._takes_batch):
-                async with OwnThread():
+                async with around():
                     if task_started.receivers:
                         for attempt in self.attempts:
                             await task_started.asend_robust(Task, task=as_started(attempt))
@@ -188,6 +226,8 @@ class Call:
     def _conclude(self, ending: Ending) -> None:
         if self._concluded:
             return
+        if isinstance(ending, Raised):
+            self.raised = ending.exception
         for attempt in self.attempts:
             attempt.forget_what_rolled_back()
         try:

@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-# The loop, the heartbeat and the bookkeeper have one each, for as long as the worker runs. The listener's is never one
-# of a pool's.
-OF_ITS_OWN: Final = 3
+# The loop, the heartbeat and the bookkeeper have one each, for as long as the worker runs; so has the scheduler, where
+# there are schedules. The listener's is never one of a pool's.
+OF_ITS_OWN: Final = 4
 
 
 def connections_needed(*, concurrency: int, sweeps: bool) -> int:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 from uuid import UUID
 
@@ -14,11 +15,13 @@ from asgiref.sync import sync_to_async
 
 from .. import envelopes
 from ..arguments import Seconds, seconds
+from ..envelopes import Envelope
 from ..errors import CairnQError
 from ..models import Task
 from ..serialization import normalize
-from .attempt import Attempt, Failure, Outcome, Snoozed, Success
+from .attempt import Attempt
 from .connections import on_a_sound_connection
+from .outcomes import Failure, Outcome, Snoozed, Success
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -47,6 +50,7 @@ class _Context:
         self.task_id: UUID = claim.lease.task_id
         self.name: str = claim.name
         self.queue: str = claim.queue
+        self.priority: int = claim.priority
         self.attempt: int = claim.lease.attempt  # 1 for the first delivery
         self.max_attempts: int = claim.max_attempts
         self.payload: Any = claim.payload
@@ -55,6 +59,8 @@ class _Context:
         self.parent_id: UUID | None = claim.parent_id
         self.root_id: UUID = claim.root_id
         self.correlation_id: str | None = claim.correlation_id
+        self.created_at: datetime = claim.created_at
+        self.started_at: datetime = claim.started_at  # of this attempt
         self.worker_id: str = claim.lease.worker_id
         self._attempt = attempt
         self._calling_side = calling_side
@@ -73,6 +79,12 @@ class _Context:
     def lost_lease(self) -> bool:
         """Whether the task is no longer this attempt's: stop, nothing more is recorded."""
         return self._attempt.lost
+
+    @property
+    def error(self) -> Envelope | None:
+        """The envelope of the failure that this handler settled its task with, if it did."""
+        decided = self._attempt.decided
+        return decided.error if isinstance(decided, Failure) else self._attempt.error
 
     def _succeed(self, result: Any) -> None:
         plain = normalize(result, root="result", max_depth=self._attempt.json_depth)

@@ -1,10 +1,11 @@
-"""One thread that sends the signals about how attempts ended, so that a slow receiver keeps no task waiting."""
+"""The signals about how attempts ended; one thread sends them, so that a slow receiver keeps no task waiting."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from contextvars import Context
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple
@@ -18,8 +19,9 @@ from ..envelopes import Envelope, lease_expired
 from ..models import Task
 from ..signals import task_canceled, task_failed, task_retried, task_succeeded
 from ..statuses import TaskStatus
-from .attempt import Attempt, Settled
+from .attempt import Attempt
 from .connections import one_request
+from .outcomes import Settled
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +38,9 @@ _SIGNALS: Final[dict[str, Signal]] = {
 # What a task's row says no longer, once its lease was found to have run out.
 _STALE: Final = ("run_at", "lease_until", "progress", "message", "result", "completed_at", "updated_at")
 
+# Whatever the exception's class makes of these names.
+_traceback_of: Final = BaseException.__dict__["__traceback__"].__get__
+
 
 def anyone_hears_of_ends() -> bool:
     return bool(task_failed.receivers or task_retried.receivers or task_succeeded.receivers or task_canceled.receivers)
@@ -45,32 +50,24 @@ def as_started(attempt: Attempt) -> Task:
     return attempt.claim.as_task(attempt.using, status=TaskStatus.RUNNING, run_at=attempt.claim.run_at)
 
 
-class _News(NamedTuple):
+class News(NamedTuple):
     signal: Signal
     tasks: Iterable[Task]  # may have to be read
     facts: dict[str, Any] | None  # None: no attempt ended, and each task's row says why it did
     context: Context
 
+    def send(self) -> None:
+        for task in self.tasks:
+            facts = self.facts or {"error": task.error, "exception": None, "duration": None}
+            self.context.run(_send_while_handling, facts.get("exception"), self.signal, {"task": task, **facts})
 
-class Dispatcher:
-    """Starts its thread with the first signal that anyone listens for. What it is told is committed."""
 
-    def __init__(self, using: str, caught_up: Callable[[], None]) -> None:
-        """`caught_up` is called when it is no longer behind, by its thread."""
+class Teller:
+    """Hands what becomes of tasks to `pass_on`, if anyone listens for it. What it is told is committed."""
+
+    def __init__(self, using: str, pass_on: Callable[[News], None]) -> None:
         self._using = using
-        self._caught_up = caught_up
-        self._news: SimpleQueue[_News | None] = SimpleQueue()
-        self._awaited = False  # whether the worker's loop claims nothing until it has caught up
-        self._starting = threading.Lock()  # guards _thread until it is there
-        self._thread: threading.Thread | None = None
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether receivers are so slow that the worker is to claim nothing more for now. For the worker's loop."""
-        if self._news.qsize() < MAX_WAITING:
-            return False
-        self._awaited = True
-        return True
+        self._pass_on = pass_on
 
     def settled(self, attempt: Attempt, settled: Settled) -> None:
         """For any thread."""
@@ -89,7 +86,7 @@ class Dispatcher:
             facts["delay"] = settled.delay
         context = attempt.context.copy() if attempt.context is not None else Context()
         attempt.context = None
-        self._put(_News(signal, [attempt.claim.as_task(attempt.using, **current)], facts, context))
+        self._pass_on(News(signal, [attempt.claim.as_task(attempt.using, **current)], facts, context))
 
     def recovered(self, queued: Iterable[Task], ended: Iterable[Task]) -> None:
         """Tasks of workers that are gone were queued again, or ended."""
@@ -102,16 +99,7 @@ class Dispatcher:
         """Tasks were canceled without an attempt that ended: they expired, or were to be given back."""
         if task_canceled.receivers:
             # Read when it is its turn, by the thread that can wait for it.
-            self._put(_News(task_canceled, sending.rows(self._using, task_ids), None, Context()))
-
-    def stop(self) -> None:
-        """Send what is left, and end the thread; a receiver that takes too long is left behind."""
-        if self._thread is None:
-            return
-        self._news.put(None)
-        self._thread.join(STOP_TIMEOUT)
-        if self._thread.is_alive():
-            logger.error("A receiver of a signal takes too long, and %d signals are not sent", self._news.qsize())
+            self._pass_on(News(task_canceled, sending.rows(self._using, task_ids), None, Context()))
 
     def _recovered(self, task: Task, status: TaskStatus) -> None:
         signal = _SIGNALS[status]
@@ -124,9 +112,39 @@ class Dispatcher:
         facts: dict[str, Any] = {"error": error, "exception": None, "duration": None}
         if status == TaskStatus.QUEUED:
             facts["delay"] = 0.0
-        self._put(_News(signal, [task], facts, Context()))
+        self._pass_on(News(signal, [task], facts, Context()))
 
-    def _put(self, news: _News) -> None:
+
+class Dispatcher(Teller):
+    """Starts its thread with the first signal that anyone listens for."""
+
+    def __init__(self, using: str, caught_up: Callable[[], None]) -> None:
+        """`caught_up` is called when it is no longer behind, by its thread."""
+        super().__init__(using, self._put)
+        self._caught_up = caught_up
+        self._news: SimpleQueue[News | None] = SimpleQueue()
+        self._awaited = False  # whether the worker's loop claims nothing until it has caught up
+        self._starting = threading.Lock()  # guards _thread until it is there
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether receivers are so slow that the worker is to claim nothing more for now. For the worker's loop."""
+        if self._news.qsize() < MAX_WAITING:
+            return False
+        self._awaited = True
+        return True
+
+    def stop(self) -> None:
+        """Send what is left, and end the thread; a receiver that takes too long is left behind."""
+        if self._thread is None:
+            return
+        self._news.put(None)
+        self._thread.join(STOP_TIMEOUT)
+        if self._thread.is_alive():
+            logger.error("A receiver of a signal takes too long, and %d signals are not sent", self._news.qsize())
+
+    def _put(self, news: News) -> None:
         self._news.put(news)
         if self._thread is None:
             with self._starting:
@@ -144,15 +162,14 @@ class Dispatcher:
         finally:
             connections.close_all()
 
-    def _send(self, news: _News) -> None:
+    def _send(self, news: News) -> None:
         try:
             with one_request():
-                for task in news.tasks:
-                    facts = news.facts or {"error": task.error, "exception": None, "duration": None}
-                    news.context.run(_send_while_handling, facts.get("exception"), news.signal, {"task": task, **facts})
+                news.send()
         except BaseException:
-            # The database is away, or a receiver raised what is no Exception.
-            logger.exception("A signal could not be sent to all who listen; the worker goes on")
+            # The database is away, or a receiver raised what is no Exception, or what cannot even be logged.
+            with suppress(BaseException):
+                logger.exception("A signal could not be sent to all who listen; the worker goes on")
 
 
 def _send_while_handling(exception: BaseException | None, signal: Signal, facts: dict[str, Any]) -> None:
@@ -160,9 +177,9 @@ def _send_while_handling(exception: BaseException | None, signal: Signal, facts:
     if exception is None:
         signal.send_robust(Task, **facts)
         return
-    traceback = exception.__traceback__
+    traceback = _traceback_of(exception)
     try:
         raise exception
     except BaseException as raised:
-        raised.__traceback__ = traceback
+        BaseException.with_traceback(raised, traceback)
         signal.send_robust(Task, **facts)

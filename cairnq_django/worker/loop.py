@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 import time
 import uuid
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib import import_module
 from typing import Any
 from uuid import UUID
 
 from django.dispatch import Signal
 
 from .. import __version__, client, notify, waiting
-from ..backoff import retry_delay
 from ..limits import HOST_LENGTH
 from ..notify import Channel
 from ..registry import Registry, TaskDef
@@ -27,12 +28,11 @@ from ..store import claim as claims
 from ..store import maintenance, pauses, settle
 from ..store import stats as read_model
 from ..store.claim import Claim
-from ..store.engine import has_one_write_lock, json_depth, task_database
+from ..store.engine import has_one_write_lock, task_database
 from ..store.look import Look, look
 from ..store.workers import WorkerState
 from .agenda import Agenda, Load
 from .aio import AsyncHandlers
-from .attempt import Attempt
 from .bookkeeper import Bookkeeper
 from .budgets import Plan
 from .call import Call
@@ -45,6 +45,7 @@ from .lookahead import AHEAD, Lookahead
 from .memory import resident_mib
 from .options import WorkerOptions
 from .presence import Presence
+from .scheduler import Scheduler
 from .settlement import Settlement
 from .slots import Slots
 from .sweeper import Sweeper
@@ -92,10 +93,10 @@ class Loop:
             self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
         )
         self._sweeper = Sweeper(self._using, options.retention, worker_id=self.worker_id, report=self._report)
+        self._scheduler = Scheduler(self._using, registry, wake=inbox.wake, report=self._report)
         presence = Presence(self._using, self.worker_id, self.state, self._report)
         self._bookkeeper = Bookkeeper(self._using, presence, report=self._report)
         self._dispatcher = Dispatcher(self._using, inbox.nudge)
-        self._retry_delay = partial(retry_delay, base=options.retry_backoff, cap=options.retry_backoff_max)
         self._recovery_interval = min(options.lease / 3, MAX_RECOVERY_INTERVAL)
         self._next_recovery = self._tidy_from = 0.0
         self._is_blind = False  # whether the latest look failed
@@ -141,11 +142,15 @@ class Loop:
             started.callback(self._heartbeat.stop)
             self._bookkeeper.start()
             started.callback(self._bookkeeper.stop)
+            if not self._burst:
+                self._scheduler.start()
+                started.callback(self._scheduler.stop)
             if self._options.retention and not self._burst:
                 self._sweeper.start()
                 started.callback(self._sweeper.stop)
             started.enter_context(self._wake_ups())
             self._tell(worker_started)
+            _report_to_sentry_if_it_is_set_up()
             while not self._is_over():
                 try:
                     self._turn()
@@ -368,22 +373,17 @@ class Loop:
 
     def _take_on(self, batch: list[Claim], leased_at: float) -> None:
         definition = self._definition(batch[0].name)
-        attempts = [
-            Attempt(
-                claim,
-                using=self._using,
-                json_depth=json_depth(self._using),
-                lease=self._options.lease,
-                leased_at=leased_at,
-                retry_delay=self._retry_delay,
-                tell=self._dispatcher.settled,
-            )
-            for claim in batch
-        ]
-        max_run = definition.max_run if definition.max_run is not None else self._options.max_run
-        call = Call(definition, attempts, _calling_side, max_run=max_run)
+        call = Call.of(
+            definition,
+            batch,
+            _calling_side,
+            using=self._using,
+            options=self._options,
+            leased_at=leased_at,
+            tell=self._dispatcher.settled,
+        )
         self._calls.add(call)
-        self._heartbeat.add(attempts)
+        self._heartbeat.add(call.attempts)
         self._slots.add(call)
 
     def _start(self, call: Call) -> None:
@@ -453,6 +453,7 @@ class Loop:
         timeout = self._options.drain_timeout
         self._drain_deadline = time.monotonic() + timeout if timeout is not None else float("inf")
         self._sweeper.interrupt()
+        self._scheduler.interrupt()
         if self._calls:
             running = sum(len(call.attempts) for call in self._calls)
             extra = {"worker_id": self.worker_id}
@@ -516,3 +517,9 @@ class Loop:
         for _, failure in worker_error.send_robust(type(self._sender), **facts):
             if isinstance(failure, Exception):
                 logger.error("A receiver of worker_error raised", exc_info=failure)
+
+
+def _report_to_sentry_if_it_is_set_up() -> None:
+    sentry_sdk = sys.modules.get("sentry_sdk")
+    if sentry_sdk is not None and sentry_sdk.is_initialized():
+        import_module("cairnq_django.sentry").report_failures()

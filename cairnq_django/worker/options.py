@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..arguments import integer, seconds, text
+from ..backoff import retry_delay
 from ..conf import RetentionRule, get_settings, heartbeat_interval, resources
 from ..limits import QUEUE_LENGTH, SHORTEST
 from ..registry import TaskDef
@@ -42,12 +44,13 @@ class WorkerOptions:
         settings = get_settings()
 
         def option(name: str) -> Any:
-            return given[name] if given[name] is not None else getattr(settings, name)
+            value = given.get(name)
+            return value if value is not None else getattr(settings, name)
 
         concurrency = integer(option("concurrency"), "concurrency", minimum=1)
         claim_batch = option("claim_batch")
         max_bytes = option("max_in_flight_bytes")
-        max_tasks, max_memory = given["max_tasks"], given["max_memory"]  # which have no setting
+        max_tasks, max_memory = given.get("max_tasks"), given.get("max_memory")  # which have no setting
         lease = seconds(option("lease"), "lease", minimum=SHORTEST)
         chosen = seconds(option("heartbeat_interval"), "heartbeat_interval", minimum=SHORTEST, allow_none=True)
         interval = heartbeat_interval(lease, chosen)
@@ -64,7 +67,7 @@ class WorkerOptions:
             poll_interval=seconds(option("poll_interval"), "poll_interval", minimum=SHORTEST),
             claim_batch=integer(claim_batch, "claim_batch", minimum=1) if claim_batch is not None else None,
             # Those that are not given here are as they are declared there.
-            resources={**settings.resources, **resources(given["resources"] or {}, "resources")},
+            resources={**settings.resources, **resources(given.get("resources") or {}, "resources")},
             max_in_flight_bytes=integer(max_bytes, "max_in_flight_bytes", minimum=1) if max_bytes is not None else None,
             retry_backoff=seconds(option("retry_backoff"), "retry_backoff"),
             retry_backoff_max=seconds(option("retry_backoff_max"), "retry_backoff_max"),
@@ -74,6 +77,14 @@ class WorkerOptions:
             max_tasks=integer(max_tasks, "max_tasks", minimum=1) if max_tasks is not None else None,
             max_memory=_more_than_it_holds(max_memory) if max_memory is not None else None,
         )
+
+    def retry_delay_of(self, definition: TaskDef[Any, Any]) -> Callable[[int], float]:
+        """From the number of a failed attempt at such a task to the seconds until the next one."""
+        base, cap = definition.retry_backoff, definition.retry_backoff_max
+        if cap is None:
+            # What a task asks for by itself is not cut to a limit that was not made for it.
+            cap = max(self.retry_backoff_max, base or 0)
+        return partial(retry_delay, base=self.retry_backoff if base is None else base, cap=cap)
 
 
 def refuse_undeclared_resources(resources: Mapping[str, int], definitions: Iterable[TaskDef[Any, Any]]) -> None:

@@ -19,8 +19,9 @@ from ..serialization import clean_text, dumped_size
 from ..store.engine import is_conflict
 from ..store.leases import Lease
 from ..store.settle import complete_together
-from .attempt import Attempt, Failure, Outcome, Success
+from .attempt import Attempt
 from .call import Call
+from .outcomes import Failure, Outcome, Success
 
 logger = logging.getLogger(__name__)
 

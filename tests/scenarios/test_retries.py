@@ -103,6 +103,30 @@ def test_without_backoff_the_retry_is_due_at_once(registry: Registry, options: d
     assert get(task.pk).result == 3
 
 
+@pytest.mark.parametrize(
+    ("options", "shortest", "longest"),
+    [
+        ({"retry_backoff": 100}, 50, 100),
+        ({"retry_backoff": timedelta(minutes=2), "retry_backoff_max": 60}, 30, 60),
+        ({"retry_backoff_max": 15}, 7.5, 15),
+    ],
+    ids=["longer than the worker's longest", "up to its own longest", "as the worker's up to its own longest"],
+)
+def test_a_task_may_have_a_delay_of_its_own(options: dict[str, Any], shortest: float, longest: float) -> None:
+    registry = Registry()
+
+    @registry.task(**options)
+    def work(ctx: TaskContext, payload: None) -> None:
+        raise ValueError("failed")
+
+    task = submit(work, max_attempts=2)
+    with quick(registry, retry_backoff=20, retry_backoff_max=30).background():
+        waiting = after_attempt(task, 1)
+    delay = waiting.run_at - waiting.attempts.get().ended_at
+    assert timedelta(seconds=shortest) <= delay + timedelta(seconds=1)
+    assert delay <= timedelta(seconds=longest)
+
+
 def test_a_retry_does_not_wait_for_the_next_poll(registry: Registry) -> None:
     task = submit("fail_twice")
     began = time.monotonic()

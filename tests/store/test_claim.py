@@ -66,7 +66,9 @@ def test_a_claim_holds_what_was_submitted_and_the_lease(claim_all: ClaimAll) -> 
         root_id=parent.pk,
         correlation_id="request-1",
     )
-    assert claim_all() == [
+    claimed = claim_all()
+    task.refresh()
+    assert claimed == [
         Claim(
             lease=Lease(task.pk, "worker-1", 1),
             name="work",
@@ -78,7 +80,10 @@ def test_a_claim_holds_what_was_submitted_and_the_lease(claim_all: ClaimAll) -> 
             parent_id=parent.pk,
             root_id=parent.pk,
             correlation_id="request-1",
+            created_at=task.created_at,
+            started_at=task.started_at,
             run_at=task.run_at,
+            priority=0,
         )
     ]
 

@@ -11,9 +11,9 @@ from django.db import DEFAULT_DB_ALIAS as DB
 from django.db import connection, transaction
 
 from cairnq_django.clock import Now, after
-from cairnq_django.models import Activity, Task, TaskAttempt, TaskKey
+from cairnq_django.models import Activity, Schedule, Task, TaskAttempt, TaskKey
 from cairnq_django.statuses import TERMINAL, AttemptOutcome, TaskStatus
-from cairnq_django.store import activity, control, failures, maintenance, settle, stats
+from cairnq_django.store import activity, control, failures, maintenance, schedules, settle, stats
 from cairnq_django.store.claim import Draw, claim, claim_at_once
 from cairnq_django.store.lanes import ahead, lanes_of
 from cairnq_django.store.look import look
@@ -363,6 +363,14 @@ def test_how_far_a_look_at_failures_reaches_is_read_from_the_index(monkeypatch: 
     for select in plans(lambda: failures.recent(DB, 3_600)):
         assert select.uses("cairnq_attempt_ended"), select
         assert not select.sorts, select
+
+
+def test_what_schedules_have_due_is_read_from_the_index() -> None:
+    every = {"name": "n", "task_name": "work", "every": 60.0}
+    rows = [Schedule(**{**every, "name": str(n)}, next_run_at=after(n) if n % 10 == 0 else None) for n in range(2_000)]
+    Schedule.objects.bulk_create(rows)
+    (select,) = plans(lambda: schedules.upcoming(DB, limit=10))
+    assert select.uses("cairnq_schedule_next"), select
 
 
 def test_a_task_s_attempts_are_found_by_their_index() -> None:

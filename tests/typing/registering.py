@@ -142,7 +142,27 @@ async def call_handlers(ctx: Any) -> None:
     await double_async(ctx, 21)
 
 
+# By itself, at its times.
+
+
+@task(cron="0 3 * * *", timezone="Europe/Berlin", missed="none")
+def report(ctx: TaskContext, payload: None) -> int:
+    return 1
+
+
+@task(every=timedelta(minutes=1), overlap="allow")
+async def poll(ctx: AsyncTaskContext, payload: None) -> None: ...
+
+
+assert_type(report, TaskDef[None, int])
+assert_type(poll, TaskDef[None, None])
+
+
 # Refused.
+
+
+@task(every=60, missed="twice")  # type: ignore[call-overload, untyped-decorator]  # pyright: ignore[reportArgumentType]
+def with_a_rule_that_there_is_not(ctx: TaskContext, payload: None) -> None: ...
 
 
 @task  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue, reportUntypedFunctionDecorator]

@@ -44,6 +44,7 @@ FIELDS = [
     "task_id",
     "name",
     "queue",
+    "priority",
     "attempt",
     "max_attempts",
     "payload",
@@ -52,6 +53,8 @@ FIELDS = [
     "parent_id",
     "root_id",
     "correlation_id",
+    "created_at",
+    "started_at",
     "worker_id",
 ]
 
@@ -73,10 +76,12 @@ def test_a_handler_sees_what_was_submitted(registry: Registry, kind: str) -> Non
     worker = run(registry)
 
     text = seen.pop("text")
+    row = get(task.pk)
     assert seen == {
         "task_id": task.pk,
         "name": kind,
         "queue": "default",
+        "priority": 0,
         "attempt": 1,
         "max_attempts": 7,
         "payload": {"a": [1, None]},
@@ -86,6 +91,8 @@ def test_a_handler_sees_what_was_submitted(registry: Registry, kind: str) -> Non
         "parent_id": parent.pk,
         "root_id": parent.pk,
         "correlation_id": "order-7",
+        "created_at": row.created_at,
+        "started_at": row.started_at,
         "worker_id": worker.id,
     }
     assert kind in text

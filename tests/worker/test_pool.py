@@ -10,6 +10,7 @@ from django.db import connection, connections
 from cairnq_django import Registry, Task, TaskContext, submit
 from cairnq_django.models import WorkerProcess
 from cairnq_django.worker.connections import connections_needed
+from tests.factories import ScheduleFactory
 from tests.helpers import eventually
 from tests.workers import PATIENCE, ended, handlers_wait_for, quick, reports, wait_for
 
@@ -53,6 +54,7 @@ def pool(settings: SettingsWrapper) -> Iterator[Any]:
 
 
 def test_a_worker_has_enough_of_what_it_is_said_to_need(pool: Any, go: threading.Event) -> None:
+    in_all = connections_needed(concurrency=CONCURRENCY, sweeps=False) + 1
     registry = Registry()
 
     @registry.task
@@ -60,16 +62,18 @@ def test_a_worker_has_enough_of_what_it_is_said_to_need(pool: Any, go: threading
         ctx.progress(0.5)
         wait_for(go)
 
+    ScheduleFactory()  # which the worker keeps an eye on
     tasks = [submit(work) for _ in range(CONCURRENCY)]
     with reports() as reported, quick(registry, concurrency=CONCURRENCY, lease=2, heartbeat_interval=0.1).background():
         handlers_wait_for(go, count=CONCURRENCY)
         first = _leases()
         eventually(lambda: all(until > first[pk] for pk, until in _leases().items()), PATIENCE, "all are renewed")
         eventually(WorkerProcess.objects.exists, PATIENCE, "the worker has said that it runs")
+        eventually(lambda: pool.get_stats()["connections_num"] == in_all, PATIENCE, "it has all connections")
         go.set()
         assert all(ended(task).succeeded for task in tasks)
     assert reported == []
-    assert pool.get_stats()["connections_num"] == connections_needed(concurrency=CONCURRENCY, sweeps=False) + 1
+    assert pool.get_stats()["connections_num"] == in_all
 
 
 def _leases() -> dict[Any, Any]:
