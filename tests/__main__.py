@@ -23,6 +23,8 @@ NO_TESTS_COLLECTED = 5  # pytest's exit status
 ONCE = [
     "tests/browser",
     "tests/tasks_backend/test_registering.py",
+    "tests/commands/test_supervising.py",
+    "tests/processes/test_supervised.py",
     "tests/testing/test_howto.py",
     *(
         f"tests/test_{room}.py"

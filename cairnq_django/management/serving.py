@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 from typing import Any, Final
 
@@ -11,11 +9,12 @@ from django.apps import apps
 from django.core.management.base import CommandError, OutputWrapper
 from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
+from ..arguments import integer
 from ..models import Task
 from ..registry import Registry, default_registry
 from ..store.engine import task_database
 from ..worker.worker import Worker
-from .lifeline import RECYCLE, is_supervised, take_up
+from .lifeline import RECYCLE, end_at_once, end_in_time, is_supervised, take_up
 from .reloading import run_with_reloader
 from .supervising import Supervisor, equal_command, same_command
 from .telling import Voice
@@ -31,12 +30,12 @@ def serve(
 
     `is_typed` says whether this is what the process was started for. Raises `CommandError` for what cannot work.
     """
-    if processes is not None and processes < 1:
-        raise CommandError(f"processes must be at least 1, got {processes}")
     if processes is not None and autoreload:
         raise CommandError("--autoreload is for one process; leave out --processes")
     refuse_without_handlers(default_registry)
     try:
+        if processes is not None:
+            integer(processes, "processes", minimum=1)
         worker = Worker(**options)
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
@@ -46,14 +45,15 @@ def serve(
         take_up(worker.stop)
         connections.close_all()
         worker.serve(burst=burst)
-        status = RECYCLE if worker.recycled else _status(worker)
+        status = RECYCLE if worker.recycled or worker.worn_out else 0
+        end_in_time(status)
     elif autoreload:
         status = run_with_reloader(worker, voice)
     elif processes is not None:
         command, env = (same_command(), {}) if is_typed else equal_command({**options, "burst": burst})
         voice.starts()
         warn(worker, is_long_lived=not burst)
-        connections.close_all()
+        _close_all_with_pools()
         status = Supervisor(command, processes=processes, env=env, burst=burst).run(voice.stops)
         voice.ends()
     else:
@@ -88,6 +88,14 @@ def refuse_without_tables(using: str) -> None:
         raise CommandError(f"Database {using!r} has no table {Task._meta.db_table!r}. Run: manage.py migrate{options}")
 
 
+def _close_all_with_pools() -> None:
+    connections.close_all()
+    for connection in connections.all(initialized_only=True):
+        # A pool would keep connections, and threads, that a supervisor has no use for.
+        if hasattr(connection, "close_pool"):
+            connection.close_pool()
+
+
 def _status(worker: Worker) -> int:
     return 1 if worker.worn_out else 0
 
@@ -96,10 +104,7 @@ def _end_process(worker: Worker, status: int) -> None:
     if worker.hanging:
         # Python would wait for threads of handlers that do not end.
         _send_what_is_buffered()
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+        end_at_once(status)
     if status:
         sys.exit(status)
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -23,7 +24,9 @@ from .lifeline import PROCESS_NUMBER, RECYCLE
 
 logger = logging.getLogger(__name__)
 
-EARLY: Final = 10.0  # seconds after its start within which the end of a process speaks against what is started
+# Seconds after its start within which the end of a process speaks against what is started. Several that start at once
+# on few processors take long to load a large project, or to fail to.
+EARLY: Final = 30.0
 MAX_EARLY_ENDS: Final = 5  # in a row, of each process, before the supervisor gives up
 FIRST_PAUSE: Final = 0.5  # seconds from an early end to the next start, doubling
 MAX_PAUSE: Final = 30.0  # seconds
@@ -52,6 +55,8 @@ def equal_command(options: Mapping[str, Any]) -> tuple[list[str], dict[str, str]
         option = f"--{names.get(name, name).replace('_', '-')}"
         if isinstance(value, Mapping):
             arguments += [f"{option}={key}={calls}" for key, calls in value.items()]
+        elif isinstance(value, timedelta):
+            arguments.append(f"{option}={value.total_seconds()}")
         elif isinstance(value, (list, tuple)):
             arguments += [f"{option}={item}" for item in value]
         elif value is True:
@@ -82,6 +87,9 @@ class Supervisor:
         The first signal lets their running tasks end, and `on_stop()` is called; a second one kills. With `burst`,
         processes that end well are not replaced. Raises `CommandError` if they cannot be kept up.
         """
+        if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+            # Perhaps by inheritance; who ignores it is not told how processes end.
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         with stop_signals_handled(lambda number, frame: self._news.put(number)):
             self._start_what_is_due()
             while any(place.is_needed for place in self._places):
@@ -129,9 +137,10 @@ class Supervisor:
 
     def _ended_by_itself(self, place: Place, how: str) -> None:
         pause = place.start_again_after_a_pause()
+        is_defeat = all(place.cannot_be_kept_up for place in self._places if place.is_needed)
         when = f"in {pause:g} s" if pause else "now"
-        logger.warning("%s %s; another one starts %s", place, how, when)
-        if all(place.cannot_be_kept_up for place in self._places if place.is_needed):
+        logger.warning("%s %s; %s", place, how, "no other one starts" if is_defeat else f"another one starts {when}")
+        if is_defeat:
             self._defeat = CommandError(
                 f"The worker processes cannot be kept up. Each has ended within {EARLY:g} s of its start, "
                 f"{MAX_EARLY_ENDS} times in a row; the latest {how}. What they wrote before that says why."

@@ -207,6 +207,11 @@ def test_a_wrong_option_is_named(arguments: list[str], complaint: str) -> None:
         call_command("runworker", "--burst", *arguments, stdout=StringIO())
 
 
+def test_a_number_of_processes_given_as_text_is_refused_by_its_name() -> None:
+    with pytest.raises(CommandError, match="processes must be an integer"):
+        call_command("runworker", processes="2", stdout=StringIO())
+
+
 def test_several_processes_and_a_restart_when_code_changes_exclude_each_other() -> None:
     with pytest.raises(CommandError, match="--autoreload is for one process; leave out --processes"):
         call_command("runworker", "--autoreload", "--processes=2", stdout=StringIO())

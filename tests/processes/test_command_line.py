@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,7 @@ from django.db import connection
 import cairnq_django
 from cairnq_django import submit
 from tests.app.tasks import write_line, write_line_and_block, write_line_async
-from tests.processes.running import lines, settings_module
+from tests.processes.running import ROOT, lines, settings_module
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +32,36 @@ def test_a_burst_runs_what_is_due_and_ends(start_worker: StartWorker, tmp_path: 
     assert sorted(lines(tmp_path / "lines")) == sorted(str(task.pk) for task in tasks)
     assert all(task.refresh().succeeded for task in tasks)
     assert later.refresh().is_queued
+
+
+def test_a_burst_called_from_code_runs_in_processes_of_the_same_project(
+    transactional_db: None, subprocess_env: dict[str, str], tmp_path: Path
+) -> None:
+    tasks = [submit(write_line, {"file": str(tmp_path / "lines")}, queue="mail") for _ in range(2)]
+    (tmp_path / "settings_with_pool.py").write_text(
+        "from tests.settings import *\n"
+        "if 'postgresql' in DATABASES['default']['ENGINE']:\n"
+        "    DATABASES['default'].setdefault('OPTIONS', {})['pool'] = {'min_size': 1, 'max_size': 20}\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import django, threading\ndjango.setup()\n"
+        "from django.core.management import call_command\n"
+        "call_command('runworker', processes=2, burst=True, queues=['mail'], resources={'gpu': 1})\n"
+        "print('Threads:', [thread.name for thread in threading.enumerate() if thread.name.startswith('pool')])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={**subprocess_env, "DJANGO_SETTINGS_MODULE": "settings_with_pool", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout.count("Stop with Ctrl-C")) == (0, 1), done.stderr
+    assert all(task.refresh().succeeded for task in tasks)
+    # A pool of the supervisor's would keep connections.
+    assert done.stdout.splitlines()[-1] == "Threads: []"
 
 
 def test_the_banner_comes_at_once_into_a_pipe_too(start_worker: StartWorker) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +14,7 @@ from django.conf import settings
 from cairnq_django import Task, submit
 from tests.app.tasks import hold_memory, write_line, write_line_and_block
 from tests.helpers import eventually
-from tests.processes.running import ROOT, WorkerProcess, lines, settings_module, until_all_ended, until_lines
+from tests.processes.running import WorkerProcess, lines, settings_module, until_all_ended, until_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,14 +33,22 @@ def let_all_end(tmp_path: Path) -> Iterator[None]:
     (tmp_path / "go").touch()
 
 
-def test_a_killed_process_is_replaced_and_its_task_runs_again(start_worker: StartWorker, tmp_path: Path) -> None:
-    worker, tasks = two_at_work(start_worker, tmp_path)
+def test_a_killed_process_is_replaced_and_signals_to_all_processes_lose_no_task(
+    start_worker: StartWorker, tmp_path: Path
+) -> None:
+    handlers = {"stderr": {"class": "logging.StreamHandler", "formatter": "names"}}
+    formatters = {"names": {"format": "%(processName)s: %(message)s"}}
+    logs = {**settings.LOGGING, "handlers": handlers, "formatters": formatters}
+    worker, tasks = two_at_work(
+        start_worker, tmp_path, **settings_module(tmp_path, "settings_with_names", LOGGING=logs)
+    )
     killed = pid_of(tasks[0])
     os.kill(killed, signal.SIGKILL)
     worker.until_it_says(f"(pid {killed}) was killed by SIGKILL; another one starts")
     until_lines(tmp_path / "lines", 3)
 
-    worker.send(signal.SIGTERM)
+    for pid in [worker.pid, *(pid_of(task.refresh()) for task in tasks)]:
+        os.kill(pid, signal.SIGTERM)
     worker.until_it_says("Stopping: waiting for the running tasks of 2 processes; a second Ctrl-C kills.")
     worker.until_it_says(DRAINS, times=2)
     (tmp_path / "go").touch()
@@ -52,32 +58,15 @@ def test_a_killed_process_is_replaced_and_its_task_runs_again(start_worker: Star
     assert all(task.succeeded for task in tasks)
     assert worker.output.count(BANNER) == 1
     assert worker.output.splitlines()[-1] == "Ended."
-
-
-def test_a_signal_to_all_processes_at_once_lets_their_tasks_end(start_worker: StartWorker, tmp_path: Path) -> None:
-    handlers = {"stderr": {"class": "logging.StreamHandler", "formatter": "names"}}
-    formatters = {"names": {"format": "%(processName)s: %(message)s"}}
-    logs = {**settings.LOGGING, "handlers": handlers, "formatters": formatters}
-    worker, tasks = two_at_work(
-        start_worker, tmp_path, **settings_module(tmp_path, "settings_with_names", LOGGING=logs)
-    )
-    for pid in [worker.pid, *map(pid_of, tasks)]:
-        os.kill(pid, signal.SIGTERM)
-    worker.until_it_says(DRAINS, times=2)
-    (tmp_path / "go").touch()
-
-    assert worker.wait() == 0
-    assert all(task.refresh().succeeded for task in tasks)
-    assert {task.attempt for task in tasks} == {1}
     # The logs tell the processes apart.
     assert set(re.findall(rf"^(\S+): Worker \S+ {DRAINS}", worker.output, re.M)) == {"worker-1", "worker-2"}
 
 
 def test_a_second_signal_kills_all(start_worker: StartWorker, tmp_path: Path) -> None:
     worker, tasks = two_at_work(start_worker, tmp_path)
-    worker.send_to_group(signal.SIGINT)
+    worker.send(signal.SIGINT)
     worker.until_it_says(DRAINS, times=2)
-    worker.send_to_group(signal.SIGINT)
+    worker.send(signal.SIGINT)
 
     assert worker.wait(10) == -signal.SIGINT
     until_gone(pids(worker))
@@ -98,27 +87,22 @@ def test_the_processes_of_a_killed_supervisor_end_and_lose_no_task(start_worker:
     assert left.refresh().is_queued
 
 
-def test_a_process_is_replaced_after_so_many_tasks(start_worker: StartWorker, tmp_path: Path) -> None:
-    tasks = [submit(write_line, payload(tmp_path)) for _ in range(2)]
-    worker = start_worker("--processes=1", "--max-tasks=1", "--poll-interval=0.1")
-
-    until_all_ended()
-
-    assert len({task.refresh().worker_id for task in tasks}) == 2
-    assert {task.attempt for task in tasks} == {1}
-    end_well(worker)
-
-
-def test_a_process_that_has_grown_too_large_is_replaced(start_worker: StartWorker) -> None:
+def test_a_process_that_is_too_large_or_held_by_handlers_is_replaced(start_worker: StartWorker, tmp_path: Path) -> None:
+    worker = start_worker("--processes=1", "--concurrency=1", "--poll-interval=0.1", "--max-memory=250", "--max-run=1")
     tasks = [submit(hold_memory, {"mib": 250})]
-    worker = start_worker("--processes=1", "--max-memory=250", "--poll-interval=0.1").until_it_says("is replaced")
+    worker.until_it_says("is replaced")
+    tasks.append(submit(write_line_and_block, payload(tmp_path), max_attempts=1))
+    worker.until_it_says("is replaced", times=2)
     tasks.append(submit(hold_memory, {"mib": 1}))
     until_all_ended()
+    worker.send(signal.SIGTERM)
 
-    assert len({task.refresh().worker_id for task in tasks}) == 2
+    assert worker.wait() == 0
     assert re.search(r"has grown to \d{3} MiB, past 250; it is to be replaced", worker.output)
-    end_well(worker)
-    assert worker.output.count("is replaced") == 1
+    assert worker.output.count("abandoned handlers do not end; this worker is to be replaced") == 1
+    assert worker.output.count("is replaced") == len({task.refresh().worker_id for task in tasks}) - 1 == 2
+    # Nothing went wrong with them, so that it counts towards no giving up.
+    assert "another one starts" not in worker.output
 
 
 def test_without_a_supervisor_a_worker_ends_well_to_be_started_again(start_worker: StartWorker, tmp_path: Path) -> None:
@@ -133,28 +117,6 @@ def test_without_a_supervisor_a_worker_ends_well_to_be_started_again(start_worke
     assert Task.objects.get(status="queued").attempt == 0
 
 
-def test_a_burst_called_from_code_runs_in_processes_of_the_same_project(
-    transactional_db: None, subprocess_env: dict[str, str], tmp_path: Path
-) -> None:
-    tasks = [submit(write_line, payload(tmp_path), queue="mail") for _ in range(2)]
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import django\ndjango.setup()\n"
-        "from django.core.management import call_command\n"
-        "call_command('runworker', processes=2, burst=True, queues=['mail'], resources={'gpu': 1})\n"
-    )
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        env={**subprocess_env, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stdout.count(BANNER)) == (0, 1), done.stderr
-    assert all(task.refresh().succeeded for task in tasks)
-
-
 def two_at_work(start_worker: StartWorker, folder: Path, **env: str) -> tuple[WorkerProcess, list[Task]]:
     """Two processes, each with a task that runs until it may end."""
     tasks = [submit(write_line_and_block, payload(folder)) for _ in range(2)]
@@ -162,11 +124,6 @@ def two_at_work(start_worker: StartWorker, folder: Path, **env: str) -> tuple[Wo
     until_lines(folder / "lines", 2)
     assert len({task.refresh().worker_id for task in tasks}) == 2
     return worker, tasks
-
-
-def end_well(worker: WorkerProcess) -> None:
-    worker.send(signal.SIGTERM)
-    assert worker.wait() == 0
 
 
 def payload(folder: Path) -> dict[str, str]:
