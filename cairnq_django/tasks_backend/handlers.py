@@ -27,6 +27,7 @@ from .framework import (
     task_started,
 )
 from .results import Declared
+from .telling import tell
 
 _OPTIONS: Final = "_cairnq_options"  # where `@task_options` leaves them, on the function
 
@@ -79,7 +80,7 @@ class Handler:
 class SyncHandler(Handler):
     def __call__(self, ctx: Any, payload: Any) -> Any:
         result = self._started(ctx) or results.read(ctx.task_id, self.declared)
-        task_started.send_robust(sender=self.sender(result), task_result=result)
+        tell(task_started, self.sender(result), result)
         return _plain(self.task.func(*self._arguments(result), **result.kwargs))
 
 
