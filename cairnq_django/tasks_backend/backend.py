@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from asgiref.sync import sync_to_async
 from django.apps import apps
@@ -16,6 +16,7 @@ from ..arguments import text
 from ..conf import get_settings
 from ..limits import QUEUE_LENGTH
 from ..registry import default_registry
+from ..serialization import normalize
 from . import finishing, handlers, options, results
 from .framework import (
     BaseTaskBackend,
@@ -27,6 +28,8 @@ from .framework import (
     task_enqueued,
 )
 from .telling import tell
+
+_DEPTH: Final = 100  # levels in which the place of what is refused is looked for
 
 
 class CairnQBackend(BaseTaskBackend):
@@ -115,8 +118,7 @@ class CairnQBackend(BaseTaskBackend):
             "max_attempts": chosen.get("max_attempts") or get_settings().max_attempts,
             "metadata": results.note(task, self.alias, handler.declared),
         }
-        payload: Any = normalize_json({"args": args, "kwargs": kwargs})
-        return handler, payload, fields
+        return handler, _plain({"args": args, "kwargs": kwargs}), fields
 
     def _check_app(self) -> Iterable[CheckMessage]:
         """E101: the app whose tables the tasks are to be in."""
@@ -159,3 +161,13 @@ class CairnQBackend(BaseTaskBackend):
                     obj=definition.name,
                     id="cairnq_django.W101",
                 )
+
+
+def _plain(payload: dict[str, Any]) -> dict[str, Any]:
+    """As Django's own backends keep it. Raises what they raise or, naming the place, `SerializationError`."""
+    try:
+        plain: dict[str, Any] = normalize_json(payload)
+    except (TypeError, ValueError, RecursionError):
+        normalize(payload, root="payload", max_depth=_DEPTH)
+        raise
+    return plain

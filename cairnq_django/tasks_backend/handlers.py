@@ -131,7 +131,8 @@ def options_of(function: Callable[..., Any]) -> Mapping[str, Any]:
 def find(name: str) -> Handler | None:
     """The handler of a task's name, if it is one of Django's framework; its module is imported if it was not yet."""
     module = name.rpartition(".")[0]
-    if name not in default_registry and module and module not in sys.modules:
+    is_path = all(part.isidentifier() for part in name.split("."))
+    if name not in default_registry and module and is_path and module not in sys.modules:
         with suppress(ImportError):
             import_module(module)
     return registered(name)

@@ -137,7 +137,7 @@ def test_there_is_no_result_of_what_is_no_id(result_id: Any, backend: CairnQBack
 
 
 @pytest.mark.parametrize(
-    "name", ["send_receipt", "subprocess.check_output", "missing.module.task", "tests.workers.run"]
+    "name", ["send_receipt", "subprocess.check_output", "missing.module.task", "tests.workers.run", "..send"]
 )
 def test_there_is_no_result_of_a_task_that_is_not_of_the_framework(name: str, backend: CairnQBackend) -> None:
     task = submit(name, {"args": [], "kwargs": {}})
@@ -160,10 +160,14 @@ def test_there_is_no_result_once_it_is_purged() -> None:
 
 
 def test_what_json_cannot_represent_is_refused_before_anything_is_written() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
     for argument, message in [
-        (datetime.now(), "Unsupported type"),  # noqa: DTZ005
-        ({1, 2}, "Unsupported type"),
-        (tasks.add, "Unsupported type"),
+        (datetime.now(), r"payload\.args\[0\]: .*datetime"),  # noqa: DTZ005
+        ([{"prices": {1, 2}}], r"payload\.args\[0\]\[0\]\.prices: .*set"),
+        (b"\xff", r"payload\.args\[0\]: .*bytes"),
+        (tasks.add, r"payload\.args\[0\]: .*Task"),
+        (endless, r"payload\.args\[0\]\[0\].*"),
         ({"a": {1: 2}}, r"payload\.args\[0\]\.a: its key 1 \(int\) is not a string"),
         (float("nan"), r"payload\.args\[0\]: nan is not a JSON number"),
     ]:
