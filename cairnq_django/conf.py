@@ -157,7 +157,7 @@ def _alias(value: Any, name: str) -> str | None:
         return None
     alias = text(value, name)
     if alias not in connections.settings:
-        hint = _hint(alias, connections.settings, what="There")
+        hint = _hint(alias, connections.settings, what="Its aliases")
         raise ValueError(f"{name} must be an alias in DATABASES, got {alias!r}. {hint}")
     return alias
 

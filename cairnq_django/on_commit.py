@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
 from django.db import DEFAULT_DB_ALIAS, connections, transaction
 
 from .client import SubmitOptions, submit, submit_prepared
 from .registry import TaskDef
 from .submission import Submission, prepare
-from .twins import twin
+from .twins import twin_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -23,9 +25,21 @@ logger = logging.getLogger(__name__)
 P = TypeVar("P")
 
 
+@overload
 def submit_on_commit(
-    task: TaskDef[P, Any] | str,
-    payload: P | None = None,
+    task: TaskDef[P, Any], payload: P, *, using: str | None = None, **options: Unpack[SubmitOptions]
+) -> UUID: ...
+@overload
+def submit_on_commit(
+    task: TaskDef[None, Any], *, using: str | None = None, **options: Unpack[SubmitOptions]
+) -> UUID: ...
+@overload
+def submit_on_commit(
+    task: str, payload: Any = None, *, using: str | None = None, **options: Unpack[SubmitOptions]
+) -> UUID: ...
+def submit_on_commit(
+    task: TaskDef[Any, Any] | str,
+    payload: Any = None,
     *,
     using: str | None = None,
     **options: Unpack[SubmitOptions],
@@ -51,7 +65,22 @@ def submit_on_commit(
     return submission.rows[0].pk
 
 
-asubmit_on_commit = twin(submit_on_commit)
+@overload
+async def asubmit_on_commit(
+    task: TaskDef[P, Any], payload: P, *, using: str | None = None, **options: Unpack[SubmitOptions]
+) -> UUID: ...
+@overload
+async def asubmit_on_commit(
+    task: TaskDef[None, Any], *, using: str | None = None, **options: Unpack[SubmitOptions]
+) -> UUID: ...
+@overload
+async def asubmit_on_commit(
+    task: str, payload: Any = None, *, using: str | None = None, **options: Unpack[SubmitOptions]
+) -> UUID: ...
+@twin_of(cast("Callable[..., UUID]", submit_on_commit))  # of its overloads, a type checker would take the first
+async def asubmit_on_commit(*args: Any, **options: Any) -> UUID:
+    return await sync_to_async(cast("Callable[..., UUID]", submit_on_commit))(*args, **options)
+
 
 _takes = signature(submit)
 

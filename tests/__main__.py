@@ -56,6 +56,36 @@ ONCE = [
     ),
 ]
 
+# What differs between databases, beside what the rest of the tests share with these: all that the third one runs.
+DEEP = [
+    "tests/admin",
+    "tests/notify",
+    "tests/processes",
+    "tests/scenarios",
+    "tests/store",
+    "tests/worker",
+    *(
+        f"tests/test_{room}.py"
+        for room in (
+            "bulk",
+            "client",
+            "client_conflicts",
+            "client_many",
+            "client_submit",
+            "columns",
+            "expressions",
+            "migrations",
+            "models",
+            "querysets",
+            "queues",
+            "retention",
+            "schedules",
+            "task_rows",
+            "waiting",
+        )
+    ),
+]
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -76,9 +106,8 @@ def main() -> int:
     outcomes = []
     try:
         for name in options.db or default_databases():
-            ran_already = ONCE if any(outcome.ran for outcome in outcomes) else []
-            ignored = [f"--ignore={path}" for path in ran_already]
-            outcomes.append(run_on(name, options, [*ignored, *pytest_args]))
+            chosen = left_to_run(outcomes, brief=options.brief, is_named=names_tests(pytest_args))
+            outcomes.append(run_on(name, options, [*chosen, *pytest_args]))
             print(f"==> {outcomes[-1].database}: {outcomes[-1].text}", flush=True)
     except KeyboardInterrupt:
         outcomes.append(Outcome("interrupted", "the remaining tests did not run", failed=True))
@@ -93,6 +122,19 @@ def main() -> int:
     return int(failed)
 
 
+def names_tests(pytest_args: list[str]) -> bool:
+    return any((ROOT / argument.partition("::")[0]).exists() for argument in pytest_args)
+
+
+def left_to_run(outcomes: list[Outcome], *, brief: bool, is_named: bool) -> list[str]:
+    """Arguments of pytest for the next database: after the first one less is to be learnt, after the second little."""
+    databases = sum(outcome.ran > 0 for outcome in outcomes)
+    if not databases:
+        return []
+    is_deep = (brief or databases > 1) and not is_named
+    return [*(DEEP if is_deep else []), *(f"--ignore={path}" for path in ONCE)]
+
+
 def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(
         prog="python -m tests",
@@ -103,6 +145,9 @@ def parse_arguments() -> tuple[argparse.Namespace, list[str]]:
         allow_abbrev=False,
     )
     parser.add_argument("--db", action="append", choices=list(SERVERS), help="run on this database only (repeatable)")
+    parser.add_argument(
+        "--brief", action="store_true", help="after the first database, run only what differs between them"
+    )
     parser.add_argument("--coverage", action="store_true", help="measure the package, over all databases together")
     parser.add_argument(
         "-n",

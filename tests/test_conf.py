@@ -132,7 +132,7 @@ def test_all_problems_are_raised_at_once(settings: Any) -> None:
         ({"DATABASE": "dedicate"}, "CAIRNQ['DATABASE'] must be an alias in DATABASES, got 'dedicate'. Did you mean 'd"),
         (
             {"DATABASE": "queue"},
-            "CAIRNQ['DATABASE'] must be an alias in DATABASES, got 'queue'. There are default, d",
+            "CAIRNQ['DATABASE'] must be an alias in DATABASES, got 'queue'. Its aliases are default, d",
         ),
         ({"DATABASE": ["default"]}, "CAIRNQ['DATABASE'] must be a string, got list"),
         ({"QUEUES": "mail"}, "CAIRNQ['QUEUES'] must be a list of queue names, got a string; write ['mail']"),

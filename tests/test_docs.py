@@ -31,9 +31,6 @@ INSTALLED_APPS += ["cairnq_django"]
 """
 URLS = "from django.urls import include\n"
 
-# All in one process, so that the project that pages start from is made once.
-pytestmark = pytest.mark.xdist_group("docs")
-
 
 def test_sphinx_builds_it_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--nitpicky", "--quiet"]
@@ -73,6 +70,8 @@ def test_code_is_marked_so_that_it_can_be_tested(page: Page) -> None:
 RUN = [page for page in PAGES if page.path not in (README, TUTORIAL) and any(block.is_run for block in page.blocks)]
 
 
+# In one process, so that the project that pages start from is made once.
+@pytest.mark.xdist_group("docs")
 @pytest.mark.parametrize("page", RUN, ids=str)
 def test_its_code_runs(page: Page, new_project: Path, tmp_path: Path) -> None:
     missing = {name for block in page.blocks if block.is_run for name in not_installed(block.text)}

@@ -6,10 +6,11 @@ import inspect
 import re
 from typing import Any
 
+from django.apps import apps
 from django.contrib.auth import get_permission_codename
 
 import cairnq_django
-from cairnq_django import backpressure, conf, envelopes, errors, limits, models, serialization
+from cairnq_django import backpressure, conf, envelopes, errors, limits, serialization
 from cairnq_django.worker import attempt, lookahead
 from tests.documents import DOCS, Page
 
@@ -64,7 +65,7 @@ def test_json_may_be_nested_as_deep_as_it_says() -> None:
 def test_every_permission_is_listed() -> None:
     given = {
         codename
-        for model in (models.Task, models.WorkerProcess, models.PausedQueue, models.Schedule)
+        for model in apps.get_app_config("cairnq_django").get_models()
         for codename in (
             *(get_permission_codename(action, model._meta) for action in model._meta.default_permissions),
             *(codename for codename, _ in model._meta.permissions),
@@ -81,6 +82,9 @@ LIMITS: dict[str, Any] = {
     "correlation id": limits.CORRELATION_ID_LENGTH,
     "who paused a queue": limits.USER_LENGTH,
     "code and type of an error": limits.ERROR_KIND_LENGTH,
+    "cron expression": limits.CRON_LENGTH,
+    "name of a schedule's time zone": limits.ZONE_LENGTH,
+    "shortest interval of a schedule": limits.SHORTEST_INTERVAL,
     "progress message": limits.MESSAGE_LENGTH,
     "error message": envelopes.MESSAGE_LIMIT,
     "traceback": envelopes.TRACEBACK_LIMIT,

@@ -11,7 +11,7 @@ import pytest
 from django.db import DEFAULT_DB_ALIAS as DB
 from django.utils import timezone
 
-from cairnq_django import QueueFull, Registry, Task, TaskDef, cancel, retry
+from cairnq_django import QueueFull, Registry, Task, TaskDef, cancel, ids, retry
 from cairnq_django import schedules as room
 from cairnq_django.backpressure import forget_grants
 from cairnq_django.clock import Now, after
@@ -97,6 +97,7 @@ def test_what_is_not_due_is_left_alone() -> None:
 def test_the_clock_of_a_host_that_is_wrong_changes_nothing(wrong_by: int, monkeypatch: pytest.MonkeyPatch) -> None:
     time_of_host, later = time.time(), ScheduleFactory()
     schedule = missing(3, missed="none")
+    monkeypatch.setattr(ids, "_last", ids._last)  # later ids of this process are not to come from tomorrow
     monkeypatch.setattr(time, "time", lambda: time_of_host + wrong_by)
     monkeypatch.setattr(time, "time_ns", lambda: int((time_of_host + wrong_by) * 1e9))
     monkeypatch.setattr(timezone, "now", lambda: datetime.fromtimestamp(time.time(), zone.utc))

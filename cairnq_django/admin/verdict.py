@@ -183,7 +183,9 @@ def _about_names(queue: Queue) -> SafeString:
 
 def _tasks_of_orphans(queue: Queue, pages: Pages) -> str:
     filters = {StatusFilter.parameter_name: TaskStatus.QUEUED.value, QueueFilter.parameter_name: queue.name}
-    return pages.tasks_with(**filters, **{NameFilter.parameter_name: queue.orphans[0]})
+    if len(queue.orphans) == 1:
+        filters[NameFilter.parameter_name] = queue.orphans[0]
+    return pages.tasks_with(**filters)
 
 
 def _about_lost(lost: list[WorkerProcess], pages: Pages) -> list[Finding]:

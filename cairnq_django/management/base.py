@@ -5,8 +5,9 @@ from __future__ import annotations
 from io import StringIO
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
-from django.db import InterfaceError, OperationalError, connections
+from django.db import InterfaceError, OperationalError, ProgrammingError, connections
 
 from ..store.engine import task_database
 
@@ -14,7 +15,8 @@ from ..store.engine import task_database
 class DatabaseCommand(BaseCommand):
     """A command with `--database`, whose option `database` is always an alias.
 
-    What a database that is away, or that refuses, raises becomes a `CommandError` of one line.
+    What a database raises that is away, refuses, or has other tables than this version, becomes a `CommandError` of
+    one line; so do settings that are wrong.
     """
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -29,8 +31,10 @@ class DatabaseCommand(BaseCommand):
         using = options.get("database") or task_database()
         try:
             return super().execute(*args, **{**options, "database": using})
-        except (OperationalError, InterfaceError) as error:
+        except (OperationalError, InterfaceError, ProgrammingError) as error:
             raise CommandError(f"Database {using!r}: {' '.join(str(error).split())}") from error
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
 
     def out(self, options: dict[str, Any]) -> OutputWrapper:
         """What to write to: nobody hears it at verbosity 0; from 2 on, it has told which database is meant."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from django.apps import apps
 from django.core.management.base import CommandError, OutputWrapper
-from django.db import OperationalError, connections
+from django.db import DEFAULT_DB_ALIAS, OperationalError, connections
 
 from ..arguments import integer
 from ..models import Task
@@ -83,9 +83,9 @@ def refuse_without_tables(using: str) -> None:
         # A database that is away may come back; the worker reports it, and waits.
         return
     if Task._meta.db_table not in tables:
-        raise CommandError(
-            f"Database {using!r} has no table {Task._meta.db_table!r}. Run: manage.py migrate --database {using}"
-        )
+        # Elsewhere, `migrate` alone would make the tables of all other apps, too.
+        options = "" if using == DEFAULT_DB_ALIAS else f" cairnq_django --database {using}"
+        raise CommandError(f"Database {using!r} has no table {Task._meta.db_table!r}. Run: manage.py migrate{options}")
 
 
 def _close_all_with_pools() -> None:

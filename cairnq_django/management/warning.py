@@ -54,7 +54,7 @@ def _about_names(worker: Worker) -> Iterator[str]:
         others = f" and {len(orphans) - NAMED:,} other names" if len(orphans) > NAMED else ""
         yield (
             f"Tasks are queued that this worker has no handler for: {named}{others}. They wait for a worker that has "
-            "one, unharmed; if none will, cancel them, or give the handler that is to run them their name"
+            "one, unharmed; if none will, cancel them, or give the handler that is to run them their name as an alias"
         )
 
 

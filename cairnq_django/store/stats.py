@@ -25,7 +25,6 @@ COUNTED_AT_LEAST: Final = 1_000
 QUEUES: Final = 1_000  # that have tasks waiting
 LEVELS: Final = 500  # of a queue, names with their priorities, in which the one that waits longest is looked for
 LEVELS_IN_ALL: Final = 20_000  # of all queues, in equal parts
-NAMES: Final = 100  # of a queue, of which it is told whether anybody runs them
 LOOKS: Final = 100  # in one statement
 
 
@@ -130,10 +129,10 @@ class QueuedName:
 def queued_names(using: str, queues: Sequence[str], *, without: Container[str]) -> list[QueuedName]:
     """What waits in each of the queues, in the order of their names, less the names in `without`.
 
-    Bounded: finds up to `NAMES` names of each queue by one look for each into the claim index, and counts up to
+    Bounded: finds up to `LEVELS` names of each queue by one look for each into the claim index, and counts up to
     `COUNTED_AT_LEAST` of each.
     """
-    found = sorted(name for name in _names(using, queues, NAMES) if name[1] not in without)
+    found = sorted(name for name in _names(using, queues, LEVELS) if name[1] not in without)
     queued = Task.objects.using(using).queued()
     counts = [queued.filter(queue=queue, name=name)[: COUNTED_AT_LEAST + 1].count() for queue, name in found]
     return [
@@ -180,6 +179,12 @@ def _waiting(using: str) -> dict[str, dict[str, Any]]:
 # table, as of a recursive one, says what to look for, they read all of the index that comes before it.
 _NEXT_QUEUE = "SELECT MIN(queue) FROM {table} WHERE status = 'queued' AND queue > %s"
 _NEXT_NAME = "MIN(name) FROM {table} WHERE status = 'queued' AND queue = %s AND name > %s"
+# PostgreSQL up to 15, as long as it has not analysed what was just submitted, takes a minimum for one of a handful of
+# rows, and reads all there are.
+_NEXT_NAME_ON_POSTGRESQL = """
+(SELECT name FROM {table} WHERE status = 'queued' AND queue = %s AND name > %s
+ORDER BY name, priority DESC, run_at, id LIMIT 1)
+"""
 _HIGHEST = "MAX(priority) FROM {table} WHERE status = 'queued' AND queue = %s AND name = %s"
 _NEXT_PRIORITY = f"{_HIGHEST} AND priority < %s"
 _FIRST = "MIN(run_at) FROM {table} WHERE status = 'queued' AND queue = %s AND name = %s AND priority = %s"
@@ -222,10 +227,11 @@ def _levels(using: str, queues: Sequence[str], most: int) -> list[tuple[str, str
 
 def _names(using: str, queues: Sequence[str], most: int) -> list[tuple[str, str]]:
     """Up to so many of each queue: the queue, and a name that waits in it."""
+    look = _NEXT_NAME_ON_POSTGRESQL if is_postgresql(using) else _NEXT_NAME
     names: list[tuple[str, str]] = []
     found = [(queue, "") for queue in queues]
     for _ in range(most):
-        nexts = _looks(using, _NEXT_NAME, found)
+        nexts = _looks(using, look, found)
         found = [(queue, name) for (queue, _), (name,) in zip(found, nexts, strict=True) if name is not None]
         if not found:
             break

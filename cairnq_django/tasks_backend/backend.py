@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
+from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.core.checks import CheckMessage, Error, Warning
 from django.core.exceptions import ImproperlyConfigured, ObjectDoesNotExist
@@ -15,6 +16,7 @@ from ..arguments import text
 from ..conf import get_settings
 from ..limits import QUEUE_LENGTH
 from ..registry import default_registry
+from ..serialization import normalize
 from . import finishing, handlers, options, results
 from .framework import (
     BaseTaskBackend,
@@ -25,6 +27,9 @@ from .framework import (
     normalize_json,
     task_enqueued,
 )
+from .telling import tell
+
+_DEPTH: Final = 100  # levels in which the place of what is refused is looked for
 
 
 class CairnQBackend(BaseTaskBackend):
@@ -64,14 +69,18 @@ class CairnQBackend(BaseTaskBackend):
         Raises `InvalidTask`, `TypeError` or `ValueError` for arguments that JSON cannot represent (naming the place),
         and `QueueFull` where a queue has a limit; nothing is written then.
         """
-        payload, fields = self._prepare(task, args, kwargs)
-        result = results.enqueued(cairnq_django.submit(task.module_path, payload, **fields), task, self.alias)
-        task_enqueued.send_robust(sender=type(self), task_result=result)
+        handler, payload, fields = self._prepare(task, args, kwargs)
+        row = cairnq_django.submit(task.module_path, payload, **fields)
+        result = results.enqueued(row, task, self.alias) or results.of_row(row, handler.declared)
+        tell(task_enqueued, type(self), result)
         return result
 
     async def aenqueue(self, task: Task[Any, Any], args: Any, kwargs: Any) -> TaskResult[Any, Any]:
-        payload, fields = self._prepare(task, args, kwargs)
-        result = results.enqueued(await cairnq_django.asubmit(task.module_path, payload, **fields), task, self.alias)
+        handler, payload, fields = self._prepare(task, args, kwargs)
+        row = await cairnq_django.asubmit(task.module_path, payload, **fields)
+        result = results.enqueued(row, task, self.alias)
+        if result is None:
+            result = await sync_to_async(results.of_row)(row, handler.declared)
         await task_enqueued.asend_robust(sender=type(self), task_result=result)
         return result
 
@@ -85,30 +94,31 @@ class CairnQBackend(BaseTaskBackend):
             row = cairnq_django.get(result_id)
         except (TypeError, ValueError, ObjectDoesNotExist) as error:
             raise TaskResultDoesNotExist(str(error)) from error
-        handler = handlers.find(row.name)
-        if handler is None or not results.is_call(row.payload):
+        handler = handlers.find(row.name) if results.is_call(row.payload) else None
+        if handler is None:
             raise TaskResultDoesNotExist(f"Task {row.pk} is {row.name!r}, which is not the path of a task with @task")
         return results.of_row(row, handler.declared)
 
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         return [*super().check(**kwargs), *self._check_app(), *self._check_params(), *self._check_paths()]
 
-    def _prepare(self, task: Task[Any, Any], args: Any, kwargs: Any) -> tuple[dict[str, Any], Any]:
-        """The payload of a submit, and its keywords."""
+    def _prepare(
+        self, task: Task[Any, Any], args: Any, kwargs: Any
+    ) -> tuple[handlers.Handler, dict[str, Any], dict[str, Any]]:
+        """The task's handler, the payload of a submit, and its keywords."""
         if self._problems:
             raise ImproperlyConfigured("\n".join(self._problems))
         self.validate_task(task)
         handler = self.register(task)
         chosen = {**self._defaults, **handlers.options_of(task.func)}
-        fields = {
+        fields: dict[str, Any] = {
             "queue": task.queue_name,
             "priority": int(task.priority),
             "run_at": task.run_after,
             "max_attempts": chosen.get("max_attempts") or get_settings().max_attempts,
             "metadata": results.note(task, self.alias, handler.declared),
         }
-        payload: Any = normalize_json({"args": args, "kwargs": kwargs})
-        return payload, fields
+        return handler, _plain({"args": args, "kwargs": kwargs}), fields
 
     def _check_app(self) -> Iterable[CheckMessage]:
         """E101: the app whose tables the tasks are to be in."""
@@ -151,3 +161,13 @@ class CairnQBackend(BaseTaskBackend):
                     obj=definition.name,
                     id="cairnq_django.W101",
                 )
+
+
+def _plain(payload: dict[str, Any]) -> dict[str, Any]:
+    """As Django's own backends keep it. Raises what they raise or, naming the place, `SerializationError`."""
+    try:
+        plain: dict[str, Any] = normalize_json(payload)
+    except (TypeError, ValueError, RecursionError):
+        normalize(payload, root="payload", max_depth=_DEPTH)
+        raise
+    return plain

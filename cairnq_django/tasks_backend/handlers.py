@@ -27,6 +27,7 @@ from .framework import (
     task_started,
 )
 from .results import Declared
+from .telling import tell
 
 _OPTIONS: Final = "_cairnq_options"  # where `@task_options` leaves them, on the function
 
@@ -79,7 +80,7 @@ class Handler:
 class SyncHandler(Handler):
     def __call__(self, ctx: Any, payload: Any) -> Any:
         result = self._started(ctx) or results.read(ctx.task_id, self.declared)
-        task_started.send_robust(sender=self.sender(result), task_result=result)
+        tell(task_started, self.sender(result), result)
         return _plain(self.task.func(*self._arguments(result), **result.kwargs))
 
 
@@ -130,7 +131,8 @@ def options_of(function: Callable[..., Any]) -> Mapping[str, Any]:
 def find(name: str) -> Handler | None:
     """The handler of a task's name, if it is one of Django's framework; its module is imported if it was not yet."""
     module = name.rpartition(".")[0]
-    if name not in default_registry and module and module not in sys.modules:
+    is_path = all(part.isidentifier() for part in name.split("."))
+    if name not in default_registry and module and is_path and module not in sys.modules:
         with suppress(ImportError):
             import_module(module)
     return registered(name)

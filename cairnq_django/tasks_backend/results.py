@@ -64,8 +64,10 @@ def read(task_id: UUID | str, declared: Declared) -> TaskResult[Any, Any]:
     return of_row(cairnq_django.get(task_id), declared)
 
 
-def enqueued(row: Row, task: Task[Any, Any], alias: str) -> TaskResult[Any, Any]:
-    """The result of a task that was just enqueued as this row."""
+def enqueued(row: Row, task: Task[Any, Any], alias: str) -> TaskResult[Any, Any] | None:
+    """The result of a task that was just enqueued as this row; None if more has become of it, as in `immediate()`."""
+    if not row.is_queued or row.attempt:
+        return None
     return _result(row, task, alias, task_id=row.pk, status=TaskResultStatus.READY)
 
 

@@ -140,6 +140,8 @@ class Call:
         except BaseException as exception:
             ending = Raised(exception)
         self._conclude(ending)
+        # Its traceback holds this frame; only the garbage collector would end what the handler's frames hold.
+        del ending
 
     async def run_async(self, around: Callable[[], AbstractAsyncContextManager[Any]] = OwnThread) -> None:
         """Run an async handler to its end, whatever that is, in the context `around()`.
@@ -160,6 +162,8 @@ class Call:
         except BaseException as exception:
             ending = Raised(exception)
         self._conclude(ending)
+        # Its traceback holds this frame; only the garbage collector would end what the handler's frames hold.
+        del ending
 
     def time_out(self) -> bool:
         """End the call here and now because its time is up, and return whether it had not ended by itself."""
@@ -177,6 +181,12 @@ class Call:
             attempt.lose()
         self.stop()
         return True
+
+    def let_go(self) -> None:
+        """After all is recorded: forget what holds the call itself, so that it goes without the garbage collector."""
+        self.raised = None
+        for attempt in self.attempts:
+            attempt.context = attempt.on_lease_lost = None
 
     def _begin_to_handle(self) -> None:
         self._handling_since = time.monotonic()

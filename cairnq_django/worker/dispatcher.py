@@ -132,7 +132,9 @@ class Dispatcher(Teller):
         """Whether receivers are so slow that the worker is to claim nothing more for now. For the worker's loop."""
         if self._news.qsize() < MAX_WAITING:
             return False
-        self._awaited = True
+        if not self._awaited:
+            self._awaited = True
+            logger.warning("%d signals wait for slow receivers: nothing more is claimed for now", self._news.qsize())
         return True
 
     def stop(self) -> None:
@@ -156,8 +158,11 @@ class Dispatcher(Teller):
         try:
             while (news := self._news.get()) is not None:
                 self._send(news)
+                # Else it is held, with an exception and all that its traceback holds, until the next one comes.
+                del news
                 if self._awaited and self._news.qsize() < MAX_WAITING / 2:
                     self._awaited = False
+                    logger.info("The receivers of signals have caught up")
                     self._caught_up()
         finally:
             connections.close_all()

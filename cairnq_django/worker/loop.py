@@ -184,6 +184,7 @@ class Loop:
         for call in settled:
             self._heartbeat.remove(call.attempts)
             self._bookkeeper.ended(call.attempts)
+            call.let_go()
             for due_in in [attempt.due_in for attempt in call.attempts if attempt.due_in is not None]:
                 self._agenda.falls_due(time.monotonic() + due_in)
         if self._burst and settled and not self._calls:

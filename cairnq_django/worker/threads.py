@@ -56,6 +56,7 @@ class HandlerThread(threading.Thread):
         try:
             while (work := self.jobs.get()) is not None:
                 job, then = work
+                del work
                 # A context of its own: a language or time zone that a handler activates ends with it.
                 Context().run(job)
                 if self._abandoned:
@@ -63,5 +64,7 @@ class HandlerThread(threading.Thread):
                     return
                 self._idle.append(self)
                 then()
+                # Else an idle thread holds what its latest handler raised, and all that this holds.
+                del job, then
         finally:
             connections.close_all()

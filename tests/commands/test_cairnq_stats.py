@@ -10,8 +10,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from cairnq_django import pause_queue
+from cairnq_django import Task, pause_queue
 from cairnq_django.clock import after
+from cairnq_django.models import WorkerProcess
 from tests.factories import TaskFactory, WorkerProcessFactory
 from tests.workers import database_away
 
@@ -85,6 +86,30 @@ def test_a_database_may_be_named() -> None:
     assert "mail" in stats("--database=default")
     assert "mail" not in stats("--database=dedicated")
     assert json.loads(stats("--json", "--database=dedicated"))["database"] == "dedicated"
+
+
+def test_settings_that_are_wrong_are_told_in_a_line(settings: SettingsWrapper) -> None:
+    settings.CAIRNQ = {"CONCURENCY": 8}
+    with pytest.raises(CommandError, match=r"^CAIRNQ has an unknown key, 'CONCURENCY'\. Did you mean 'CONCURRENCY'\?$"):
+        stats()
+
+
+@pytest.mark.parametrize(
+    ("database", "remedy"), [("default", "migrate$"), ("dedicated", "migrate cairnq_django --dat")]
+)
+def test_a_database_without_tables_is_told_how_to_get_them(
+    database: str, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Task._meta, "db_table", "tasks_of_nobody")
+    with pytest.raises(CommandError, match=rf"^Database '{database}' has no table 'tasks_of_nobody'.*{remedy}"):
+        stats(f"--database={database}")
+
+
+def test_tables_of_another_version_are_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WorkerProcess._meta, "db_table", "workers_of_a_later_version")
+    with pytest.raises(CommandError, match=r"^Database 'default': .*workers_of_a_later_version") as raised:
+        stats()
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.django_db(transaction=True, available_apps=["cairnq_django", "tests.app"])

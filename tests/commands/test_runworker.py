@@ -159,7 +159,7 @@ class TestWarnings:
     def test_a_great_many_names_are_not_all_told(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(stats, "NAMES", 14)
+        monkeypatch.setattr(stats, "LEVELS", 14)
         for number in range(20):
             submit(f"old_{number:02}")
         (said,) = self.warnings(caplog)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
+from contextlib import ExitStack
 from contextvars import ContextVar
 from typing import Any
 
@@ -393,6 +396,47 @@ def test_no_thread_is_started_for_signals_that_nobody_listens_to(registry: Regis
     assert "cairnq-signals" not in set().union(*threads)
 
 
+@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("name", ["burden", "burden_async"])
+def test_nothing_of_an_attempt_waits_for_the_garbage_collector(name: str, heard: bool) -> None:
+    registry = Registry()
+    burdens: list[weakref.ref[Any]] = []
+
+    class Burden:
+        """What would be large."""
+
+    @registry.task
+    def burden(ctx: TaskContext, payload: str) -> None:
+        large = Burden()
+        burdens.append(weakref.ref(large))
+        ctx.large = large  # type: ignore[attr-defined]
+        if payload == "raise":
+            raise ValueError("boom")
+
+    @registry.task
+    async def burden_async(ctx: AsyncTaskContext, payload: str) -> None:
+        large = Burden()
+        burdens.append(weakref.ref(large))
+        ctx.large = large  # type: ignore[attr-defined]
+        if payload == "raise":
+            raise ValueError("boom")
+
+    with ExitStack() as heard_by:
+        if heard:
+            heard_by.enter_context(receiving(task_failed, lambda **kwargs: None))
+        gc.disable()
+        try:
+            with quick(registry).background():
+                for task in [submit(name, "raise", max_attempts=1), submit(name, "return"), submit(name, "raise")]:
+                    ended(task)
+                eventually(
+                    lambda: not any(each() is not None for each in burdens), message="all that they held is gone"
+                )
+        finally:
+            gc.enable()
+    assert len(burdens) >= 3
+
+
 def test_a_slow_receiver_holds_up_no_other_task(registry: Registry, go: threading.Event) -> None:
     def dawdle(**kwargs: Any) -> None:
         wait_for(go)
@@ -415,7 +459,7 @@ def test_a_receiver_that_hangs_keeps_no_worker_from_ending(
 
 
 def test_a_worker_claims_no_more_while_too_many_signals_wait_and_goes_on_when_they_are_sent(
-    registry: Registry, go: threading.Event, monkeypatch: pytest.MonkeyPatch
+    registry: Registry, go: threading.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(dispatcher, "MAX_WAITING", 4)
     told = []
@@ -429,6 +473,8 @@ def test_a_worker_claims_no_more_while_too_many_signals_wait_and_goes_on_when_th
         eventually(lambda: Task.objects.filter(status="succeeded").count() >= 5)
         eventually(lambda: not Task.objects.running().exists())
         assert Task.objects.filter(status="queued").count() > 0
+        eventually(lambda: "signals wait for slow receivers" in caplog.text)
+        assert caplog.text.count("signals wait for slow receivers") == 1
         go.set()
         for task in tasks:
             assert ended(task).succeeded

@@ -303,6 +303,17 @@ def test_the_names_that_wait_are_found_and_counted_by_the_index() -> None:
         assert not plan.sorts, plan
 
 
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="others find a minimum by the index whatever they know")
+def test_the_next_name_is_looked_for_by_one_entry_of_the_index_also_in_a_table_that_was_just_filled() -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        # As if nothing had been analysed yet.
+        cursor.execute("DELETE FROM pg_statistic WHERE starelid = %s::regclass", [Task._meta.db_table])
+        look, *_ = plans(lambda: stats.queued_names(DB, ["mail", "default"], without=("work",)))
+        transaction.set_rollback(True)
+    assert look.uses("cairnq_task_claim"), look
+    assert "Limit" in look.text, look
+
+
 @pytest.mark.parametrize("count", [1, 256])
 def test_a_heartbeat_reads_no_more_than_its_rows(count: int) -> None:
     leases = some_leases(count)

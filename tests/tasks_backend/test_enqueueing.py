@@ -20,7 +20,9 @@ from cairnq_django.tasks_backend.framework import (
     task_backends,
     task_enqueued,
 )
+from cairnq_django.testing import immediate
 from tests.factories import TaskFactory
+from tests.hearing import receiving
 from tests.tasks_backend import tasks
 from tests.tasks_backend.conftest import BACKEND, awaited
 
@@ -126,7 +128,7 @@ def test_a_result_can_be_read_when_the_settings_have_changed(settings: Any) -> N
     assert task_backends["default"].get_result(elsewhere.id).backend == "other"
 
 
-@pytest.mark.parametrize("result_id", ["123", "", 123, None, str(uuid4()), uuid4()])
+@pytest.mark.parametrize("result_id", ["123", "", 123, None, "0198a3c0-7000-7000-8000-000000000000", uuid4()])
 def test_there_is_no_result_of_what_is_no_id(result_id: Any, backend: CairnQBackend) -> None:
     with pytest.raises(TaskResultDoesNotExist):
         backend.get_result(result_id)
@@ -135,7 +137,7 @@ def test_there_is_no_result_of_what_is_no_id(result_id: Any, backend: CairnQBack
 
 
 @pytest.mark.parametrize(
-    "name", ["send_receipt", "subprocess.check_output", "missing.module.task", "tests.workers.run"]
+    "name", ["send_receipt", "subprocess.check_output", "missing.module.task", "tests.workers.run", "..send"]
 )
 def test_there_is_no_result_of_a_task_that_is_not_of_the_framework(name: str, backend: CairnQBackend) -> None:
     task = submit(name, {"args": [], "kwargs": {}})
@@ -158,10 +160,14 @@ def test_there_is_no_result_once_it_is_purged() -> None:
 
 
 def test_what_json_cannot_represent_is_refused_before_anything_is_written() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
     for argument, message in [
-        (datetime.now(), "Unsupported type"),  # noqa: DTZ005
-        ({1, 2}, "Unsupported type"),
-        (tasks.add, "Unsupported type"),
+        (datetime.now(), r"payload\.args\[0\]: .*datetime"),  # noqa: DTZ005
+        ([{"prices": {1, 2}}], r"payload\.args\[0\]\[0\]\.prices: .*set"),
+        (b"\xff", r"payload\.args\[0\]: .*bytes"),
+        (tasks.add, r"payload\.args\[0\]: .*Task"),
+        (endless, r"payload\.args\[0\]\[0\].*"),
         ({"a": {1: 2}}, r"payload\.args\[0\]\.a: its key 1 \(int\) is not a string"),
         (float("nan"), r"payload\.args\[0\]: nan is not a JSON number"),
     ]:
@@ -195,6 +201,34 @@ def test_a_receiver_that_raises_does_not_undo_what_was_enqueued(caplog: pytest.L
         task_enqueued.disconnect(receive)
     assert all(get(result.id).is_queued for result in results)
     assert caplog.text.count("OSError: no route") == 2
+    caplog.clear()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_receiver_that_breaks_the_transaction_spoils_nothing_of_it() -> None:
+    def spoil(task_result: Any, **kwargs: Any) -> None:
+        row = get(task_result.id)
+        Task(pk=row.pk, root_id=row.pk, name="the same again").save(force_insert=True)
+
+    with receiving(task_enqueued, spoil), transaction.atomic():
+        results = [tasks.add.enqueue(1), tasks.add.enqueue(2)]
+    assert [get(result.id).name for result in results] == [tasks.add.module_path] * 2
+
+
+def test_where_submits_run_at_once_the_result_tells_how_it_ended(caplog: pytest.LogCaptureFixture) -> None:
+    with immediate(fail_silently=True):
+        added, added_async = tasks.add.enqueue(1, b=2), awaited(tasks.add.aenqueue, 1, b=2)
+        refused, refused_async = tasks.refuse.enqueue("no"), awaited(tasks.refuse.aenqueue, "no")
+        later = tasks.add.using(run_after=timezone.now() + timedelta(hours=1)).enqueue(1)
+    for result in (added, added_async):
+        assert (result.status, result.return_value, result.attempts) == (TaskResultStatus.SUCCESSFUL, 3, 1)
+    for result in (refused, refused_async):
+        assert (result.status, result.attempts, len(result.errors)) == (TaskResultStatus.FAILED, 3, 3)
+    assert (later.status, later.attempts) == (TaskResultStatus.READY, 0)
+    for result in (added, refused, later):
+        before = dataclasses.asdict(result)
+        result.refresh()
+        assert dataclasses.asdict(result) == before
     caplog.clear()
 
 

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.utils import timezone
 
-from cairnq_django import Snooze, TaskCanceled, TaskError, cancel, get, retry, run_now, submit
+from cairnq_django import Snooze, Task, TaskCanceled, TaskError, cancel, get, retry, run_now, submit
 from cairnq_django.envelopes import expired
 from cairnq_django.errors import LostLease
 from cairnq_django.registry import Registry, default_registry
 from cairnq_django.store.claim import Draw, claim
 from cairnq_django.store.engine import task_database
 from cairnq_django.tasks_backend import task_options
-from cairnq_django.tasks_backend.framework import TaskResultStatus, task_backends
+from cairnq_django.tasks_backend.framework import TaskResultStatus, task_backends, task_started
 from cairnq_django.worker.worker import Worker
 from tests.app.models import Counter
 from tests.factories import TaskAttemptFactory, TaskFactory, in_turn
+from tests.hearing import receiving
 from tests.tasks_backend import tasks
 from tests.tasks_backend.conftest import BACKEND, IMMEDIATE
 from tests.tasks_backend.tasks import Refused, TaskContext, task
@@ -64,6 +65,12 @@ def snooze_once(context: TaskContext) -> int:
 def count_and_fail(name: str) -> None:
     tasks.count.call(name)
     raise Refused("after it wrote")
+
+
+@task
+@task_options(atomic=True, max_attempts=1)
+def count_once(name: str) -> None:
+    tasks.count.call(name)
 
 
 @task
@@ -221,6 +228,16 @@ def test_what_an_atomic_task_wrote_goes_with_its_failure() -> None:
     run(result)
     assert [error.exception_class for error in result.errors] == [Refused]
     assert not Counter.objects.exists()
+
+
+def test_a_receiver_that_breaks_the_transaction_of_an_atomic_task_spoils_nothing_of_it() -> None:
+    def spoil(task_result: Any, **kwargs: Any) -> None:
+        Task(pk=task_result.id, root_id=task_result.id, name="the same again").save(force_insert=True)
+
+    result = count_once.enqueue("x")
+    with receiving(task_started, spoil):
+        run(result)
+    assert (result.status, Counter.objects.count()) == (TaskResultStatus.SUCCESSFUL, 1)
 
 
 def test_a_task_that_is_canceled_has_failed() -> None:

@@ -18,6 +18,7 @@ from cairnq_django import (
     aget,
     asubmit,
     asubmit_many,
+    asubmit_on_commit,
     await_,
     call,
     cancel,
@@ -78,6 +79,9 @@ def callers() -> None:
     assert_type(submit(count, {"apples": 3}), Task)
     assert_type(submit(tick), Task)
     assert_type(submit_on_commit(count, {"apples": 3}, using="shop", delay=5), UUID)
+    assert_type(submit_on_commit(tick, using="shop"), UUID)
+    assert_type(submit_on_commit("by.name"), UUID)
+    submit_on_commit(count)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
     assert_type(submit("by.name", {"anything": [1, "2"]}), Task)
     assert_type(submit(elsewhere, object()), Task)
     assert_type(submit(ship, Order(number=7), key="ship:7", conflict="replace", delay=timedelta(hours=1)), Task)
@@ -148,6 +152,8 @@ async def async_callers() -> None:
     assert_type(await acall(ship_any, Order(number=7)), bool)
     await acall(count, {"apples": "three"})  # type: ignore[misc]  # pyright: ignore[reportArgumentType, reportCallIssue]
     assert_type(await acall("by.name"), Any)
+    assert_type(await asubmit_on_commit(tick), UUID)
+    await asubmit_on_commit(count)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
     row = await aget("0199...")
     assert_type(row, Task)
     assert_type(await await_(row.id), Task)
