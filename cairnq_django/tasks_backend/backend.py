@@ -102,9 +102,7 @@ class CairnQBackend(BaseTaskBackend):
     def check(self, **kwargs: Any) -> list[CheckMessage]:
         return [*super().check(**kwargs), *self._check_app(), *self._check_params(), *self._check_paths()]
 
-    def _prepare(
-        self, task: Task[Any, Any], args: Any, kwargs: Any
-    ) -> tuple[handlers.Handler, dict[str, Any], dict[str, Any]]:
+    def _prepare(self, task: Task[Any, Any], args: Any, kwargs: Any) -> tuple[handlers.Handler, Any, dict[str, Any]]:
         """The task's handler, the payload of a submit, and its keywords."""
         if self._problems:
             raise ImproperlyConfigured("\n".join(self._problems))
@@ -163,11 +161,10 @@ class CairnQBackend(BaseTaskBackend):
                 )
 
 
-def _plain(payload: dict[str, Any]) -> dict[str, Any]:
+def _plain(payload: dict[str, Any]) -> Any:
     """As Django's own backends keep it. Raises what they raise or, naming the place, `SerializationError`."""
     try:
-        plain: dict[str, Any] = normalize_json(payload)
+        return normalize_json(payload)
     except (TypeError, ValueError, RecursionError):
         normalize(payload, root="payload", max_depth=_DEPTH)
         raise
-    return plain
