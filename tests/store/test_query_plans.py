@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from cairnq_django.store.leases import Lease
 
-pytestmark = pytest.mark.django_db
+# In one process, so that the many tasks are made once.
+pytestmark = [pytest.mark.django_db, pytest.mark.xdist_group("plans")]
 
 QUEUES = ["mail", *["default"] * 8]
 
