@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
 
 import django
@@ -23,6 +24,9 @@ class CairnQConfig(AppConfig):
 
         Task.actions = client
         autodiscover_modules("tasks")
+        if django.VERSION >= (6, 0):
+            # Django registers its check of TASKS when its framework is imported, which a project may do later.
+            import_module("django.tasks.checks")
         if len(getattr(settings, "TASKS", {})) > 1 and (django.VERSION >= (6, 0) or find_spec("django_tasks")):
             # With one backend alone, each task is declared for it.
             from .tasks_backend import discovery

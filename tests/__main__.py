@@ -106,11 +106,10 @@ def left_to_run(outcomes: list[Outcome], *, brief: bool, is_named: bool) -> list
     databases = sum(outcome.ran > 0 for outcome in outcomes)
     if not databases:
         return []
+    ignored = [f"--ignore={path}" for path in ONCE]
     if is_named or not (brief or databases > 1):
-        chosen = []
-    else:
-        chosen = BRIEF if brief else DEEP
-    return [*chosen, *(f"--ignore={path}" for path in ONCE)]
+        return ignored
+    return [*(BRIEF if brief else DEEP), *ignored]
 
 
 def parse_arguments() -> tuple[argparse.Namespace, list[str]]:

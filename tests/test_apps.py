@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
+import django
 import pytest
 from django.apps import apps
 from django.conf import settings
@@ -71,3 +74,19 @@ def test_two_apps_with_a_task_of_the_same_name_stop_the_start(project: Path) -> 
         places = r"app_of_the_moon\.tasks\.land \(line 3\) and app_of_mars\.tasks\.land \(line 3\)"
         with pytest.raises(ValueError, match=f"Two handlers are named 'land': {places}"):
             install(project, "app_of_mars", tasks).enable()
+
+
+@pytest.mark.skipif(django.VERSION < (6, 0), reason="the framework is not Django's own")
+def test_mistakes_in_tasks_are_found_though_nothing_has_imported_the_framework() -> None:
+    options = {"BACKEND": "cairnq_django.tasks_backend.CairnQBackend", "OPTIONS": {"max_atempts": 2}}
+    code = f"""
+import django
+from django.conf import settings
+from django.core.checks import run_checks
+settings.configure(INSTALLED_APPS=["cairnq_django"], DATABASES={{"default": {{"ENGINE": "django.db.backends.sqlite3"}}}},
+                   TASKS={{"default": {options!r}}})
+django.setup()
+print([message.id for message in run_checks()])
+"""
+    checked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "cairnq_django.E102" in checked.stdout
