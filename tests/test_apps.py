@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import django
 import pytest
@@ -18,8 +18,7 @@ from cairnq_django import Task, client
 from cairnq_django.apps import CairnQConfig
 from cairnq_django.registry import default_registry
 
-if TYPE_CHECKING:
-    from pathlib import Path
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -80,13 +79,17 @@ def test_two_apps_with_a_task_of_the_same_name_stop_the_start(project: Path) -> 
 def test_mistakes_in_tasks_are_found_though_nothing_has_imported_the_framework() -> None:
     options = {"BACKEND": "cairnq_django.tasks_backend.CairnQBackend", "OPTIONS": {"max_atempts": 2}}
     code = f"""
+import sys
+
 import django
 from django.conf import settings
 from django.core.checks import run_checks
-settings.configure(INSTALLED_APPS=["cairnq_django"], DATABASES={{"default": {{"ENGINE": "django.db.backends.sqlite3"}}}},
-                   TASKS={{"default": {options!r}}})
+
+database = {{"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+tasks = {{"default": {options!r}}}
+settings.configure(INSTALLED_APPS=["cairnq_django"], DATABASES={{"default": database}}, TASKS=tasks)
 django.setup()
-print([message.id for message in run_checks()])
+sys.stdout.write(" ".join(message.id for message in run_checks()))
 """
-    checked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert "cairnq_django.E102" in checked.stdout
+    checked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert "cairnq_django.E102" in checked.stdout, checked.stderr
