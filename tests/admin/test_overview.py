@@ -110,6 +110,17 @@ def test_tasks_that_wait_without_a_worker_are_the_first_thing_said(operator: Vis
     assert verdict(answer).startswith("Work does not flow No worker has been seen lately; 2 tasks wait for one.")
 
 
+def test_no_queue_flows_whose_tasks_wait_while_no_worker_lives(operator: Visitor) -> None:
+    TaskFactory(queue="mail", run_at=after(-10))
+    work_was_done("mail", started=1, succeeded=1)
+    work_was_done("reports", started=1, succeeded=1)
+
+    table = part(open_overview(operator), "cairnq-table")
+
+    assert "mail no worker 1 10 s" in table
+    assert "reports flowing 0" in table
+
+
 def test_a_queue_that_no_worker_serves(operator: Visitor, worker: Any) -> None:
     TaskFactory(queue="reports", run_at=after(-725))
 
