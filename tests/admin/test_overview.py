@@ -374,6 +374,13 @@ def test_who_may_only_view_sees_everything(operator: Visitor, worker: Any) -> No
     assert ways(answer) == ["task", "taskattempt", "pausedqueue", "workerprocess"]
 
 
+def test_schedules_are_linked_for_those_who_may_view_them(log_in: Callable[..., Visitor]) -> None:
+    answer = open_overview(log_in("view_task", "view_schedule"))
+
+    assert ways(answer)[-1] == "schedule"
+    assert re.search(r'/schedule/">Schedules</a>', answer.html)
+
+
 def test_workers_and_who_paused_are_told_to_those_who_may_view_them(log_in: Callable[..., Visitor]) -> None:
     WorkerProcessFactory(host="a-secret-host")
     WorkerProcessFactory(id="gone", host="a-secret-host", silent=True)
