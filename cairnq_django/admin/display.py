@@ -109,7 +109,9 @@ def badge(kind: str, text: str) -> SafeString:
 
 
 def percent(share: float) -> str:
-    return f"{formats.number_format(int(share * 100))}\u00a0%"
+    """A share of a hundred, rounded; all of it only where nothing is left."""
+    hundredths = round(share * 100)
+    return f"{formats.number_format(min(hundredths, 99) if share < 1 else hundredths)}\u00a0%"
 
 
 def progress(task: Task) -> SafeString:

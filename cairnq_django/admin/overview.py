@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.utils import formats, timezone
+from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..models import WorkerProcess
+from ..models import Schedule, WorkerProcess
 from ..statuses import TERMINAL, TaskStatus
 from ..store import activity, stats
 from ..store.activity import HOUR, MINUTE, Work
@@ -100,11 +101,13 @@ def overview(using: str, span: Span, pages: Pages) -> dict[str, Any]:
 
 
 def _ways(pages: Pages) -> list[tuple[str | None, str]]:
+    schedules = str(Schedule._meta.verbose_name_plural)
     return [
         (pages.tasks, _("Tasks")),
         (pages.failures, _("Failures")),
         (pages.queues, _("Queues")),
         (pages.workers, _("Workers")),
+        (pages.schedules, capfirst(schedules)),
     ]
 
 

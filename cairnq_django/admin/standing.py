@@ -30,6 +30,7 @@ class Queue:
     unhandled: Mapping[str, float]  # names that no live worker runs, though one serves the queue, and their waits
     hour: Work
     is_served: bool
+    has_workers: bool  # any live worker, of whichever queue
     has_started: bool  # any of its tasks within the last few minutes
     url: str
 
@@ -70,8 +71,15 @@ class Queue:
         return self.is_late and self.waits > STUCK and not self.has_started
 
     @property
+    def lacks_worker(self) -> bool:
+        """Tasks wait that nobody takes; where no worker lives at all, that is known at once."""
+        if self.is_served or self.figures.pause is not None:
+            return False
+        return self.is_late or (not self.has_workers and self.figures.due > 0)
+
+    @property
     def flows(self) -> bool:
-        return not self.orphans and (not self.is_late or (self.is_served and not self.is_stuck))
+        return not self.orphans and not self.lacks_worker and not self.is_stuck
 
     @property
     def succeeded(self) -> str:
@@ -90,7 +98,7 @@ class Queue:
         """In a word, as a badge."""
         if self.figures.pause is not None:
             return display.badge("canceled", _("paused"))
-        if self.is_late and not self.is_served:
+        if self.lacks_worker:
             return display.badge("failed", _("no worker"))
         if self.is_late:
             return display.badge("failed" if self.is_stuck else "queued", _("stuck") if self.is_stuck else _("behind"))
@@ -118,6 +126,7 @@ def queues_at(
     url: Callable[[str], str] = lambda queue: "",
 ) -> list[Queue]:
     """As `standing()`, where what was done in the `hour` and the live `workers` are known; `url` is of its tasks."""
+    workers = list(workers)
     served = {queue for worker in workers for queue in texts(worker.queues)}
     recent = activity.by_queue(
         using, seconds=MINUTE, since=activity.begin_of_span(now - timedelta(seconds=STUCK), MINUTE)
@@ -130,6 +139,7 @@ def queues_at(
             orphans.get(figures.queue, {}),
             hour.get(figures.queue, Work()),
             is_served=figures.queue in served,
+            has_workers=bool(workers),
             has_started=bool(recent.get(figures.queue, Work()).started),
             url=url(figures.queue),
         )

@@ -38,6 +38,7 @@ class Pages:
     failures: str | None
     queues: str | None
     workers: str | None
+    schedules: str | None
     site: str  # its name
 
     def tasks_with(self, **filters: str) -> str:

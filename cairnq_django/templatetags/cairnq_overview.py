@@ -7,7 +7,7 @@ from typing import Any
 from django import template
 from django.template import RequestContext
 
-from ..models import PausedQueue, Task, TaskAttempt, WorkerProcess
+from ..models import PausedQueue, Schedule, Task, TaskAttempt, WorkerProcess
 from ..store.engine import task_database
 
 register = template.Library()
@@ -36,6 +36,7 @@ def cairnq_overview(context: RequestContext) -> dict[str, Any]:
         failures=urls.get(TaskAttempt),
         queues=urls.get(PausedQueue),
         workers=urls.get(WorkerProcess),
+        schedules=urls.get(Schedule),
         site=request.current_app,
     )
     return {"shown": True, **overview(task_database(), span, pages)}

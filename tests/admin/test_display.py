@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cairnq_django.admin.display import duration, rough_duration
+from cairnq_django.admin.display import duration, percent, rough_duration
 from cairnq_django.admin.documents import lay_out, lay_out_text
 
 
@@ -32,6 +32,11 @@ from cairnq_django.admin.documents import lay_out, lay_out_text
 )
 def test_a_length_of_time_is_told_in_its_largest_units(seconds: float, full: str, rough: str) -> None:
     assert (duration(seconds), rough_duration(seconds)) == (full, rough)
+
+
+@pytest.mark.parametrize(("share", "text"), [(0, "0"), (2 / 7, "29"), (0.42, "42"), (0.999, "99"), (1, "100")])
+def test_a_share_is_rounded_and_is_all_only_at_the_end(share: float, text: str) -> None:
+    assert percent(share) == f"{text}\u00a0%"
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,17 @@ def test_tasks_that_wait_without_a_worker_are_the_first_thing_said(operator: Vis
     assert verdict(answer).startswith("Work does not flow No worker has been seen lately; 2 tasks wait for one.")
 
 
+def test_no_queue_flows_whose_tasks_wait_while_no_worker_lives(operator: Visitor) -> None:
+    TaskFactory(queue="mail", run_at=after(-10))
+    work_was_done("mail", started=1, succeeded=1)
+    work_was_done("reports", started=1, succeeded=1)
+
+    table = part(open_overview(operator), "cairnq-table")
+
+    assert "mail no worker 1 10 s" in table
+    assert "reports flowing 0" in table
+
+
 def test_a_queue_that_no_worker_serves(operator: Visitor, worker: Any) -> None:
     TaskFactory(queue="reports", run_at=after(-725))
 
@@ -361,6 +372,13 @@ def test_who_may_only_view_sees_everything(operator: Visitor, worker: Any) -> No
     assert "All is well" in verdict(answer)
     assert len(re.findall("<figure", answer.html)) == 3
     assert ways(answer) == ["task", "taskattempt", "pausedqueue", "workerprocess"]
+
+
+def test_schedules_are_linked_for_those_who_may_view_them(log_in: Callable[..., Visitor]) -> None:
+    answer = open_overview(log_in("view_task", "view_schedule"))
+
+    assert ways(answer)[-1] == "schedule"
+    assert re.search(r'/schedule/">Schedules</a>', answer.html)
 
 
 def test_workers_and_who_paused_are_told_to_those_who_may_view_them(log_in: Callable[..., Visitor]) -> None:

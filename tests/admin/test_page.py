@@ -216,7 +216,7 @@ def test_the_progress_of_a_running_task_is_shown(operator: Visitor) -> None:
     page = operator.open_page(TaskFactory(running=True, progress=0.426, message="page 21")).html
 
     assert '<progress value="0.426" max="1" aria-label="progress">' in page
-    assert field(page, "progress_bar") == "42 %"
+    assert field(page, "progress_bar") == "43 %"
     assert field(page, "message_text") == "page 21"
 
 

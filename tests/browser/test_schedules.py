@@ -55,6 +55,22 @@ def test_a_schedule_is_made_paused_resumed_and_run(visit: Visit) -> None:
     assert Schedule.objects.get().last_task_id is not None
 
 
+def test_buttons_are_on_a_line_of_their_own_below_the_history(visit: Visit) -> None:
+    schedule = ScheduleFactory(name="mine")
+    page = visit(viewport={"width": 1280, "height": 800})
+    page.goto(reverse("admin:cairnq_django_schedule_change", args=[schedule.pk]))
+    history = page.locator(".object-tools").bounding_box()
+    run, pause = (page.get_by_role("button", name=name).bounding_box() for name in ("Run now", "Pause"))
+    form = page.locator("#schedule_form").bounding_box()
+    assert history
+    assert run
+    assert pause
+    assert form
+    assert run["y"] == pause["y"] >= history["y"] + history["height"]
+    assert run["y"] + run["height"] <= form["y"]
+    assert min(run["x"], pause["x"]) < form["x"] + 40
+
+
 def test_a_phone_does_not_scroll_sideways_whichever_way_it_reads(visit: Visit, settings: Any) -> None:
     settings.LANGUAGE_CODE = "ar"
     page = visit(viewport=PHONE)
