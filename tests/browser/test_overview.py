@@ -140,10 +140,10 @@ def test_other_pages_are_a_thumb_s_reach_away(visit: Visit) -> None:
     page = visit(viewport=PHONE)
     page.goto(url())
     ways = page.get_by_role("navigation", name="Pages of the task queue").get_by_role("link")
-    expect(ways).to_have_text(["Tasks", "Failures", "Queues", "Workers"])
+    expect(ways).to_have_text(["Tasks", "Failures", "Queues", "Workers", "Schedules"])
     boxes = [way.bounding_box() for way in ways.all()]
     assert all(box["height"] >= 44 for box in boxes)
-    assert len({box["y"] for box in boxes}) == 1, "in one row"
+    assert len({box["y"] for box in boxes}) <= 2, "in two rows at the most"
 
 
 def test_no_line_of_a_worker_s_facts_ends_or_begins_with_a_dot(visit: Visit) -> None:
