@@ -56,10 +56,10 @@ ONCE = [
     ),
 ]
 
-# What speaks to the database itself, and the rules that it has a part in: all that the third one runs.
-DEEP = ["tests/notify", "tests/scenarios", "tests/store", "tests/worker", "tests/test_migrations.py"]
-# The first of these: all that further ones run where time is short.
-BRIEF = ["tests/notify", "tests/store"]
+# What speaks to the database itself: all that the third one runs.
+DEEP = ["tests/notify", "tests/store", "tests/worker", "tests/test_migrations.py"]
+# What only one of them has: all that further ones run where time is short.
+BRIEF = ["tests/notify", "tests/store/test_insert.py"]
 
 
 @dataclass(frozen=True)
