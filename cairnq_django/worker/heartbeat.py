@@ -11,29 +11,22 @@ from django.db import connections
 from ..store import control
 from .attempt import Attempt
 from .connections import refresh
+from .threads import Chore
 
 RETRY_INTERVAL = 1.0  # seconds to the next beat after one that failed, if the beats are further apart
 
 
-class Heartbeat:
+class Heartbeat(Chore):
     def __init__(
         self, using: str, *, lease: float, interval: float, report: Callable[[str, BaseException], None]
     ) -> None:
+        super().__init__("cairnq-heartbeat")
         self._using = using
         self._lease = lease
         self._interval = interval
         self._report = report
         self._lock = threading.Lock()  # guards _attempts
         self._attempts: set[Attempt] = set()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cairnq-heartbeat", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self._thread.join()
 
     def add(self, attempts: Iterable[Attempt]) -> None:
         with self._lock:

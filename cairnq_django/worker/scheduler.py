@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Final
@@ -19,6 +18,7 @@ from ..statuses import Tick
 from ..store import schedules as store
 from ..store.schedules import Upcoming
 from .connections import refresh
+from .threads import Chore
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ FAILED_PAUSE: Final = 60.0  # seconds until what this worker cannot submit is tr
 LOOKED_AT: Final = 100  # schedules at a time
 
 
-class Scheduler:
+class Scheduler(Chore):
     """Any number of workers may have one: what is due is submitted by the first who gets its row."""
 
     def __init__(
@@ -43,25 +43,13 @@ class Scheduler:
         report: Callable[[str, BaseException], None],
     ) -> None:
         """`wake` is called when a task has been submitted."""
+        super().__init__("cairnq-scheduler")
         self._using = using
         self._registry = registry
         self._wake = wake
         self._report = report
         self._is_declared = False
         self._set_aside: dict[int, float] = {}  # schedules to leave alone, until when on the monotonic clock
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="cairnq-scheduler", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def interrupt(self) -> None:
-        """Begin to stop: after what is being submitted."""
-        self._stopped.set()
-
-    def stop(self) -> None:
-        self.interrupt()
-        self._thread.join()
 
     def _run(self) -> None:
         declares = any(definition.is_periodic for definition in self._registry)

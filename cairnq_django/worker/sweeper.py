@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 
 from django.db import connections
@@ -12,11 +11,12 @@ from .. import retention
 from ..conf import RetentionRule
 from ..retention import Sweeps
 from .connections import one_request
+from .threads import Chore
 
 logger = logging.getLogger(__name__)
 
 
-class Sweeper:
+class Sweeper(Chore):
     def __init__(
         self,
         using: str,
@@ -25,21 +25,9 @@ class Sweeper:
         worker_id: str,
         report: Callable[[str, BaseException], None],
     ) -> None:
+        super().__init__("cairnq-sweeper")
         self._report = report
-        self._stopped = threading.Event()
         self._sweeps = Sweeps(using, rules, worker_id=worker_id, pause=self._stopped.wait)
-        self._thread = threading.Thread(target=self._run, name="cairnq-sweeper", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def interrupt(self) -> None:
-        """Begin to stop: after the batch that is being deleted."""
-        self._stopped.set()
-
-    def stop(self) -> None:
-        self.interrupt()
-        self._thread.join()
 
     def _run(self) -> None:
         try:

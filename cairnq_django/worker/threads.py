@@ -1,4 +1,4 @@
-"""The threads that sync handlers run in."""
+"""The threads of a worker: those that sync handlers run in, and those that do one thing over and over."""
 
 from __future__ import annotations
 
@@ -12,6 +12,28 @@ from queue import SimpleQueue
 from django.db import connections
 
 Job = Callable[[], None]
+
+
+class Chore:
+    """A thread that does one thing over and over until it is told to stop. A daemon."""
+
+    def __init__(self, name: str) -> None:
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def interrupt(self) -> None:
+        """Begin to stop: after what it is at."""
+        self._stopped.set()
+
+    def stop(self) -> None:
+        self.interrupt()
+        self._thread.join()
+
+    def _run(self) -> None:
+        raise NotImplementedError
 
 
 class HandlerThreads:
