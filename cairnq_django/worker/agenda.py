@@ -19,6 +19,7 @@ from .options import WorkerOptions, refuse_undeclared_resources
 logger = logging.getLogger(__name__)
 
 SHORTEST_PAUSE = 0.002  # seconds before another look at what others have locked, doubling
+GRAIN = 0.001  # seconds that the coarsest clock of a database, SQLite's, stands still for
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,9 @@ class Agenda:
 
     def falls_due(self, moment: float) -> None:
         """A task that this worker gave back is due then."""
-        heappush(self._due, moment)
-        self.look_at(moment)
+        # The database's clock may not have come that far; whoever looks too early may not look again for long.
+        heappush(self._due, moment + GRAIN)
+        self.look_at(moment + GRAIN)
 
     def look_at(self, moment: float) -> None:
         """Look at all groups then, if not before."""

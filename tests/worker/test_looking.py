@@ -9,10 +9,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import DEFAULT_DB_ALIAS as DB
 
 from cairnq_django import Registry, Task, Worker, submit
-from cairnq_django.store import maintenance
-from cairnq_django.store.claim import Drawn
+from cairnq_django.store import maintenance, settle
+from cairnq_django.store.claim import Drawn, claim
+from cairnq_django.store.look import look
 from cairnq_django.worker.agenda import Agenda, Load
 from cairnq_django.worker.lookahead import Lookahead
 from cairnq_django.worker.loop import RETRY_PAUSE
@@ -123,3 +125,27 @@ def test_a_recovery_that_fails_is_not_tried_again_at_every_look(monkeypatch: pyt
         eventually(lambda: len(tries) >= 4, PATIENCE)
     assert tries[3] - tries[0] > 2 * RETRY_PAUSE
     assert reported.phases == {"recover"}
+
+
+def test_no_look_for_a_task_that_was_given_back_comes_before_the_database_takes_it_for_due() -> None:
+    registry = Registry()
+    registry.task("work")(lambda ctx, payload: payload)
+    options = Worker(registry=registry, poll_interval=NEVER).options
+    idle = Load(calls=0, running=[], bytes_in_flight=0, is_idle=True)
+    task, delay = TaskFactory(name="work"), 0.0105
+    agenda = Agenda(options, registry, Lookahead(options.concurrency))
+
+    for _ in range(100):
+        now = time.monotonic()
+        plan = agenda.plan(now, idle, woken=False)
+        agenda.begin_to_look_anew(now)
+        (claimed,) = claim(DB, plan.draws, worker_id="worker-1", lease=60)
+        agenda.drawn(plan, 1, now, is_seen=True)
+        agenda.begin_to_look_anew(now)  # once more, in vain
+        settle.snooze(DB, claimed.lease, delay=delay)
+        agenda.falls_due(time.monotonic() + delay)
+        moment = agenda.next_claim(now, idle, woken=False)
+        assert moment > now + delay
+        while time.monotonic() < moment:
+            pass
+        assert look(DB, ["default"], ["work"]).due, task
