@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from asgiref.sync import iscoroutinefunction
@@ -106,7 +106,7 @@ class TaskDef(Generic[P, R]):
         """All names whose tasks its handler runs, its own first."""
         return (self.name, *self.aliases)
 
-    @property
+    @cached_property
     def is_async(self) -> bool:
         """Whether the handler is a coroutine function, or an object whose `__call__` is one."""
         handler: Any = self.handler

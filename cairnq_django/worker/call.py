@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -94,7 +95,7 @@ class Call:
         tell: Callable[[Attempt, Settled], None],
     ) -> Call:
         """The call that runs these claims of `definition`'s tasks, as `options` say."""
-        delay = options.retry_delay_of(definition)
+        delay = partial(options.retry_delay, definition)
         attempts = [
             Attempt(
                 claim,

@@ -181,12 +181,13 @@ class Loop:
     def _settle(self) -> None:
         settled = self._settlement.run()
         self._has_settled = bool(settled)
+        attempts = [attempt for call in settled for attempt in call.attempts]
+        self._heartbeat.remove(attempts)
+        self._bookkeeper.ended(attempts)
+        for due_in in [attempt.due_in for attempt in attempts if attempt.due_in is not None]:
+            self._agenda.falls_due(time.monotonic() + due_in)
         for call in settled:
-            self._heartbeat.remove(call.attempts)
-            self._bookkeeper.ended(call.attempts)
             call.let_go()
-            for due_in in [attempt.due_in for attempt in call.attempts if attempt.due_in is not None]:
-                self._agenda.falls_due(time.monotonic() + due_in)
         if self._burst and settled and not self._calls:
             # That may have been all; a burst does not wait for the next poll to see it.
             self._agenda.look_at(time.monotonic())
@@ -345,15 +346,15 @@ class Loop:
         return read_model.runnable(self._using, self._options.queues, self._agenda.served)
 
     def _start_all(self, claimed: list[Claim], leased_at: float) -> None:
-        batches = deque(self._in_batches(claimed))
+        calls = deque(self._call_of(batch, leased_at) for batch in self._in_batches(claimed))
+        self._heartbeat.add(attempt for call in calls for attempt in call.attempts)
         try:
-            while batches:
-                self._take_on(batches.popleft(), leased_at)
+            while calls:
+                self._calls.add(calls[0])
+                self._slots.add(calls.popleft())
         except Exception:
             # There may be no thread to be had.
-            self._give_back(self._slots.take_back())
-            released = settle.release(self._using, [claim.lease for batch in batches for claim in batch])
-            self._canceled(released.ended)
+            self._give_back([*self._slots.take_back(), *calls])
             raise
 
     def _in_batches(self, claimed: list[Claim]) -> Iterator[list[Claim]]:
@@ -372,10 +373,9 @@ class Loop:
         assert definition is not None
         return definition
 
-    def _take_on(self, batch: list[Claim], leased_at: float) -> None:
-        definition = self._definition(batch[0].name)
-        call = Call.of(
-            definition,
+    def _call_of(self, batch: list[Claim], leased_at: float) -> Call:
+        return Call.of(
+            self._definition(batch[0].name),
             batch,
             _calling_side,
             using=self._using,
@@ -383,9 +383,6 @@ class Loop:
             leased_at=leased_at,
             tell=self._dispatcher.settled,
         )
-        self._calls.add(call)
-        self._heartbeat.add(call.attempts)
-        self._slots.add(call)
 
     def _start(self, call: Call) -> None:
         """For any thread."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from ..arguments import integer, seconds, text
@@ -78,13 +77,13 @@ class WorkerOptions:
             max_memory=_more_than_it_holds(max_memory) if max_memory is not None else None,
         )
 
-    def retry_delay_of(self, definition: TaskDef[Any, Any]) -> Callable[[int], float]:
-        """From the number of a failed attempt at such a task to the seconds until the next one."""
+    def retry_delay(self, definition: TaskDef[Any, Any], attempt: int) -> float:
+        """How many seconds after this attempt at such a task, which failed, the next one is due."""
         base, cap = definition.retry_backoff, definition.retry_backoff_max
         if cap is None:
             # What a task asks for by itself is not cut to a limit that was not made for it.
             cap = max(self.retry_backoff_max, base or 0)
-        return partial(retry_delay, base=self.retry_backoff if base is None else base, cap=cap)
+        return retry_delay(attempt, base=self.retry_backoff if base is None else base, cap=cap)
 
 
 def refuse_undeclared_resources(resources: Mapping[str, int], definitions: Iterable[TaskDef[Any, Any]]) -> None:
