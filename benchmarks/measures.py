@@ -30,7 +30,8 @@ BEATS = 10
 class Sizes:
     """How much of it, in numbers of tasks and seconds."""
 
-    submit: int = 2_000  # by all producers together
+    submit: int = 2_000  # by one producer
+    submit_beside: int = 8_000  # by several, together: what a worker has to do with it shows after a while
     submit_many: int = 10_000
     drain: int = 20_000
     drain_for: float = 4.0  # at the most; the rate is that of what was done by then
@@ -51,6 +52,7 @@ class Sizes:
 
 QUICK = Sizes(
     submit=1_600,
+    submit_beside=1_600,
     submit_many=5_000,
     drain_for=1.2,
     pick_ups=50,
@@ -84,7 +86,7 @@ Figures = dict[str, float]
 def submit(producers: int = 1, action: str = "submit", working: bool = False) -> Callable[[Bench, Subject], Figures]:
     def run(bench: Bench, subject: Subject) -> Figures:
         subject.empty()
-        each = bench.sizes.submit // producers
+        each = bench.sizes.submit if producers == 1 else bench.sizes.submit_beside // producers
         with processes.ready(producers, subject.name, subject.url, action, each) as started:
             if working:
                 with subject.workers("sync") as workers:

@@ -38,12 +38,13 @@ _ANNOUNCE_SUBMIT = f"""
 SELECT set_config('synchronous_commit', 'off', true), pg_notify('{Channel.QUEUED.value}', %s)
 WHERE (SELECT NOT pg_try_advisory_xact_lock({Channel.QUEUED.presence}))
 """
-# An earlier task that its workers have been told of, and that nobody has touched since: who claims it looks once more
-# afterwards, and finds what was committed before this is asked. Where somebody has locked it ("xmax"), a worker may
-# have passed it over.
+# An earlier task that its workers have been told of, and that nobody has touched since, so it is queued: who claims it
+# looks once more afterwards, and finds what was committed before this is asked. Where somebody has locked it ("xmax"),
+# a worker may have passed it over. Were its status asked for, a server that saw the table empty last would look for it
+# among all that is queued, in the claim index.
 _UNLESS_ONE_IS_LEFT = """
 AND NOT EXISTS (
-    SELECT 1 FROM {table} WHERE id = %s AND status = 'queued' AND updated_at = created_at AND xmax = 0
+    SELECT 1 FROM {table} WHERE id = %s AND updated_at = created_at AND xmax = 0
 )
 """
 JUST_BEFORE = 1.0  # seconds for which an announcement may do for later submits; then the workers are told again

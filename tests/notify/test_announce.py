@@ -147,6 +147,24 @@ def test_a_task_that_the_first_may_not_lead_to_is_announced(first: dict[str, Any
 
 
 @on_postgresql
+@pytest.mark.usefixtures("just_before")
+def test_the_earlier_one_is_found_by_its_id_also_where_the_server_saw_the_table_empty_last() -> None:
+    submit_many("anything", range(1000), queue="other")
+    Task.objects.all().delete()
+    with connection.cursor() as cursor:
+        cursor.execute(f"VACUUM (ANALYZE, TRUNCATE off) {Task._meta.db_table}")
+    with subscribed("mail"), CaptureQueriesContext(connection) as queries:
+        for _ in range(2):
+            submit("anything", queue="mail")
+    submit_many("anything", range(1000), queue="other")
+    *_, asked = [query["sql"].partition("COMMIT; ")[2] for query in queries if "NOT EXISTS" in query["sql"]]
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN {asked}")
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "cairnq_django_task_pkey" in plan, plan
+
+
+@on_postgresql
 def test_after_a_while_workers_are_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres, "JUST_BEFORE", 0)
     for _ in range(2):
