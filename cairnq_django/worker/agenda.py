@@ -111,8 +111,9 @@ class Agenda:
     def falls_due(self, moment: float) -> None:
         """A task that this worker gave back is due then."""
         # The database's clock may not have come that far; whoever looks too early may not look again for long.
-        heappush(self._due, moment + GRAIN)
-        self.look_at(moment + GRAIN)
+        moment += GRAIN
+        heappush(self._due, moment)
+        self.look_at(moment)
 
     def look_at(self, moment: float) -> None:
         """Look at all groups then, if not before."""
