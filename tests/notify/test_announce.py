@@ -288,9 +288,16 @@ def test_a_submit_that_gives_way_to_a_live_task_wakes_nobody() -> None:
 @on_postgresql
 def test_a_task_that_ends_is_announced_by_its_id() -> None:
     task, other = submit("anything"), submit("anything")
-    with subscribed(str(task.pk), channel=Channel.ENDED) as ended, subscribed(str(other.pk), channel=Channel.ENDED):
+    with (
+        subscribed(str(task.pk), channel=Channel.ENDED) as ended,
+        subscribed(str(other.pk), channel=Channel.ENDED) as unheard,
+        subscribed("fence") as fence,
+    ):
         cancel(task.pk)
         ended.wait()
+        announce_elsewhere("fence")
+        fence.wait()
+        assert not unheard.woken.is_set()
 
 
 @on_postgresql
