@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..models import Task
     from ..store.insert import Afterwards
 
-__all__ = ["Channel", "announce", "announcement_of_submit", "subscribed"]
+__all__ = ["Channel", "announce", "announcement_of_submit", "look_again", "subscribed"]
 
 
 def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
@@ -37,6 +37,12 @@ def announcement_of_submit(using: str, task: Task) -> Afterwards | None:
         return None
     announcement: Afterwards | None = _backend(using).announcement_of_submit(using, task)
     return announcement
+
+
+def look_again(using: str) -> float | None:
+    """In how many seconds whoever was woken, or claimed tasks, has to look for what was not announced; None: never."""
+    seconds: float | None = _backend(using).LOOK_AGAIN
+    return seconds
 
 
 def subscribed(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from .channels import Channel
 
+LOOK_AGAIN = None
+
 if TYPE_CHECKING:
     from ..models import Task
 

@@ -15,6 +15,8 @@ from django.db.models.expressions import DatabaseDefault
 
 from ..store.engine import is_between_transactions
 from .channels import Channel
+from .lanes import LOOK_AGAIN as LOOK_AGAIN
+from .lanes import Lane
 from .listener import Subscription, listener_of_this_process
 
 if TYPE_CHECKING:
@@ -38,17 +40,16 @@ _ANNOUNCE_SUBMIT = f"""
 SELECT set_config('synchronous_commit', 'off', true), pg_notify('{Channel.QUEUED.value}', %s)
 WHERE (SELECT NOT pg_try_advisory_xact_lock({Channel.QUEUED.presence}))
 """
-# An earlier task that its workers have been told of, and that nobody has touched since, so it is queued: who claims it
-# looks once more afterwards, and finds what was committed before this is asked. Where somebody has locked it ("xmax"),
-# a worker may have passed it over. Were its status asked for, a server that saw the table empty last would look for it
-# among all that is queued, in the claim index.
+# The task before it, which nobody has touched, so it is queued: who claims it looks once more afterwards, and finds
+# what was committed before this is asked. Where somebody has locked it ("xmax"), a worker may have passed it over. Were
+# its status asked for, a server that saw the table empty last would look for it among all that is queued, in the claim
+# index.
 _UNLESS_ONE_IS_LEFT = """
 AND NOT EXISTS (
     SELECT 1 FROM {table} WHERE id = %s AND updated_at = created_at AND xmax = 0
 )
 """
-JUST_BEFORE = 1.0  # seconds for which an announcement may do for later submits; then the workers are told again
-_LANES = 1024  # for which a process remembers it
+_LANES = 1024  # that a process remembers
 
 
 def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
@@ -73,33 +74,52 @@ def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
 
 def announcement_of_submit(using: str, task: Task) -> _OfSubmit:
     """What notifies the queue of a submitted task, due at once, if anyone listens there who may not look by himself."""
-    lane = (using, task.queue, task.name)
+    lane = _lane(using, task)
     expires: Any = task.expires_at
     # One that may expire could be left by all workers.
     task_id = task.pk if isinstance(expires, DatabaseDefault) else None
-    earlier, announced_at = _announced.get(lane, (None, 0.0))
-    if earlier is None or time.monotonic() - announced_at >= JUST_BEFORE:
-        return _OfSubmit(_ANNOUNCE_SUBMIT, [task.queue], lane, task_id)
+    now = time.monotonic()
+    if not lane.is_to_ask(now):
+        return _OfSubmit(None, [], lane, task_id, now)
+    earlier = lane.left_at(now)
+    if earlier is None:
+        return _OfSubmit(_ANNOUNCE_SUBMIT, [task.queue], lane, task_id, now)
     unless = _UNLESS_ONE_IS_LEFT.format(table=connections[using].ops.quote_name(task._meta.db_table))
-    return _OfSubmit(_ANNOUNCE_SUBMIT + unless, [task.queue, earlier], lane, task_id)
+    return _OfSubmit(_ANNOUNCE_SUBMIT + unless, [task.queue, earlier], lane, task_id, now)
 
 
-# By lane: the task that this process announced last, and when.
-_announced: dict[tuple[str, str, str], tuple[UUID, float]] = {}
+_lanes: dict[tuple[str, str, str], Lane] = {}
+
+
+def _lane(using: str, task: Task) -> Lane:
+    key = (using, task.queue, task.name)
+    lane = _lanes.get(key)
+    if lane is None:
+        if len(_lanes) >= _LANES:
+            _lanes.clear()
+        lane = _lanes[key] = Lane()
+    return lane
 
 
 @dataclass(frozen=True)
 class _OfSubmit:
-    sql: str
+    sql: str | None
     params: Sequence[Any]
-    lane: tuple[str, str, str]
+    lane: Lane
     task_id: UUID | None  # None: it cannot do for others
+    begun_at: float
 
     def ran(self, found: bool) -> None:
-        if found and self.task_id is not None:
-            if len(_announced) >= _LANES:
-                _announced.clear()
-            _announced[self.lane] = (self.task_id, time.monotonic())
+        self._committed()
+        self.lane.asked(self.begun_at, told=found)
+
+    def is_needless(self) -> bool:
+        self._committed()
+        return time.monotonic() < self.lane.seen_until
+
+    def _committed(self) -> None:
+        if self.task_id is not None:
+            self.lane.submitted(self.task_id)
 
 
 @dataclass

@@ -38,29 +38,35 @@ _AS_JSON: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 class Afterwards(Protocol):
-    """A statement that is to run once an insert has been committed."""
+    """A statement that is to run once an insert has been committed, or none: perhaps it need not."""
 
-    sql: str
+    sql: str | None
     params: Sequence[Any]
 
     def ran(self, found: bool) -> None:
         """It has run, and returned a row or none."""
 
+    def is_needless(self) -> bool:
+        """Whether that still holds, now that the insert is committed without a statement."""
+
 
 def insert(using: str, tasks: Sequence[Task], *, afterwards: Afterwards | None = None) -> bool:
     """Insert `tasks`, all or none, and set in them what the database filled in. Joins the caller's transaction.
 
-    Returns whether it also ran `afterwards`, what the caller wants run once this is committed: it does if that takes no
-    further round trip. That it failed nobody is told.
+    Returns whether it also saw to `afterwards`, what the caller wants run once this is committed: it does if that takes
+    no further round trip. That it failed nobody is told.
     """
     if not is_postgresql(using):
         insert_by_orm(using, tasks)
         return False
-    if afterwards is not None and len(tasks) == 1 and takes_statements_together(using):
-        _insert_and(using, tasks[0], afterwards)
-        return True
-    insert_by_records(using, tasks)
-    return False
+    if afterwards is None or len(tasks) > 1 or not takes_statements_together(using):
+        insert_by_records(using, tasks)
+        return False
+    if afterwards.sql is None:
+        insert_by_records(using, tasks)
+        return afterwards.is_needless()
+    _insert_and(using, tasks[0], afterwards)
+    return True
 
 
 def insert_by_orm(using: str, tasks: Sequence[Task]) -> None:

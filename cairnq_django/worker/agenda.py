@@ -35,7 +35,10 @@ class Load:
 class Agenda:
     """For the worker's loop alone. Moments are on the monotonic clock."""
 
-    def __init__(self, options: WorkerOptions, registry: Registry, lookahead: Lookahead) -> None:
+    def __init__(
+        self, options: WorkerOptions, registry: Registry, lookahead: Lookahead, *, look_again: float | None = None
+    ) -> None:
+        """`look_again`: in how many seconds there may be more that nobody announces, see `notify.look_again()`."""
         self._options = options
         self._registry = registry
         self._lookahead = lookahead
@@ -45,6 +48,8 @@ class Agenda:
         self._unfinished: set[Group] = set()  # those that may have more than was drawn
         self._waits_for_bytes = False  # the next payload does not fit beside those of the running calls
         self._next_look = 0.0  # at all groups
+        self._look_again = look_again
+        self._looks_again_at = 0.0
         self._in_vain = 0  # claims that did not get what a look had seen, fewer again for those that got some
         self._owes_a_look = False  # once bytes come back
         self._due: list[float] = []  # a heap: when tasks that this worker gave back fall due
@@ -82,13 +87,22 @@ class Agenda:
             heappop(self._due)
         # Workers that were started together do not poll together for ever.
         self._next_look = min([now + self._options.poll_interval * random.uniform(1.0, 1.1), *self._due[:1]])
+        if self.is_counted_on(now):
+            self.look_at(self._looks_again_at)
+
+    def is_counted_on(self, now: float) -> bool:
+        """Whether others count on this worker to look again for what they do not announce."""
+        return now < self._looks_again_at
 
     def nothing_is_due(self) -> None:
         """A look has found that out."""
         self._in_vain = 0
 
-    def drawn(self, plan: Plan, claimed: int, now: float, *, is_seen: bool) -> None:
+    def drawn(self, plan: Plan, claimed: int, now: float, *, woken: bool, is_seen: bool) -> None:
         """What the plan's draws found is claimed; `is_seen`: a look had seen before that something is due."""
+        if self._look_again is not None and (claimed or woken) and plan.held_up is None:
+            self._looks_again_at = now + self._look_again
+            self.look_at(self._looks_again_at)
         if claimed:
             self._in_vain //= 2
         elif is_seen:

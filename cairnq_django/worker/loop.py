@@ -88,7 +88,7 @@ class Loop:
         # With one write lock for all, handlers that write would never leave it to the loop.
         longest = SHORTEST_WRITE if has_one_write_lock(self._using) else AHEAD
         self._lookahead = Lookahead(options.concurrency, longest=longest)
-        self._agenda = Agenda(options, registry, self._lookahead)
+        self._agenda = Agenda(options, registry, self._lookahead, look_again=notify.look_again(self._using))
         self._heartbeat = Heartbeat(
             self._using, lease=options.lease, interval=options.heartbeat_interval, report=self._report
         )
@@ -242,7 +242,7 @@ class Loop:
         is_seen = False
         if now >= self._next_recovery or (drawing and not is_expected):
             is_seen = self._look(now, [name for group in drawing for name in group.names])
-        claimed = self._draw(plan, is_seen=is_seen) if is_expected or is_seen else []
+        claimed = self._draw(plan, woken=woken, is_seen=is_seen) if is_expected or is_seen else []
         self._start_all(claimed, leased_at=now)
         if self._burst and not claimed and not self._calls and not len(self._settlement) and not self._may_be_left():
             self._inbox.stop()
@@ -303,7 +303,7 @@ class Loop:
             self._announce_queued(queues)
             self._inbox.woken = True
 
-    def _draw(self, plan: Plan, *, is_seen: bool) -> list[Claim]:
+    def _draw(self, plan: Plan, *, woken: bool, is_seen: bool) -> list[Claim]:
         began = time.monotonic()
         claimed = self._claimed(plan)
         ended = time.monotonic()
@@ -311,7 +311,7 @@ class Loop:
         if claimed:
             self._database_answers()
             self._bookkeeper.started(claimed)
-        self._agenda.drawn(plan, len(claimed), ended, is_seen=is_seen)
+        self._agenda.drawn(plan, len(claimed), ended, woken=woken, is_seen=is_seen)
         return claimed
 
     def _claimed(self, plan: Plan) -> list[Claim]:
@@ -452,6 +452,8 @@ class Loop:
         self._drain_deadline = time.monotonic() + timeout if timeout is not None else float("inf")
         self._sweeper.interrupt()
         self._scheduler.interrupt()
+        if self._agenda.is_counted_on(time.monotonic()):
+            self._announce_queued(self._options.queues)
         if self._calls:
             running = sum(len(call.attempts) for call in self._calls)
             extra = {"worker_id": self.worker_id}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 
 from cairnq_django import Task, TaskStatus, cancel, notify, submission, submit, submit_many
 from cairnq_django.clock import Now, after
-from cairnq_django.notify import Channel, postgres
+from cairnq_django.notify import Channel, lanes, postgres
 from tests.helpers import in_threads
 from tests.notify.postgres import PATIENCE, announce_elsewhere, on_postgresql, subscribed, terminate
 from tests.store.sessions import another_transaction
@@ -21,7 +21,13 @@ from tests.store.sessions import another_transaction
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = [pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("nothing_submitted_yet")]
+
+
+@pytest.fixture
+def nothing_submitted_yet() -> None:
+    """What this process has submitted in earlier tests says nothing about the next one."""
+    postgres._lanes.clear()
 
 
 @on_postgresql
@@ -89,7 +95,7 @@ def test_announcements_of_one_transaction_are_one_statement() -> None:
 @pytest.fixture
 def just_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is, what a test submits it submits at nearly the same time."""
-    monkeypatch.setattr(postgres, "JUST_BEFORE", 600)
+    monkeypatch.setattr(lanes, "TELL_AGAIN", 600)
 
 
 def is_announced(work: Callable[[], object], queue: str = "mail") -> bool:
@@ -119,10 +125,11 @@ def test_who_was_told_of_a_task_just_before_is_not_told_of_the_next() -> None:
         {"run_at": after(60), "attempt": 1, "updated_at": after(1)},  # to be retried
     ],
 )
-def test_the_next_is_announced_once_the_first_has_been_touched(befallen: dict[str, Any]) -> None:
+def test_the_next_is_announced_once_the_one_before_it_has_been_touched(befallen: dict[str, Any]) -> None:
     with subscribed("mail"):
-        task = submit("anything", queue="mail")
+        submit("anything", queue="mail")
     assert not is_announced(lambda: submit("anything", queue="mail"))
+    task = Task.objects.latest("created_at")
     Task.objects.filter(pk=task.pk).update(**befallen)
     assert is_announced(lambda: submit("anything", queue="mail"))
 
@@ -165,8 +172,49 @@ def test_the_earlier_one_is_found_by_its_id_also_where_the_server_saw_the_table_
 
 
 @on_postgresql
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_of_many_submits_in_a_row_that_nobody_takes_most_are_a_bare_insert(
+    is_heard: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "QUIET", 600)
+    with subscribed("mail" if is_heard else "other"), CaptureQueriesContext(connection) as queries:
+        tasks = [submit("anything", n, queue="mail") for n in range(lanes.FEW + 10)]
+    statements = [query["sql"] for query in queries]
+    assert ["pg_notify" in sql for sql in statements] == lanes.FEW * [True] + 10 * [False]
+    assert all(sql.startswith("INSERT") for sql in statements[lanes.FEW :])
+    assert list(Task.objects.order_by("payload")) == tasks
+
+
+@on_postgresql
+def test_a_submit_that_took_longer_than_workers_were_to_look_again_is_announced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "QUIET", 600)
+    with subscribed("mail"):
+        for _ in range(lanes.FEW):
+            submit("anything", queue="mail")
+        with inserts_that_take(2 * lanes.LOOK_AGAIN):
+            assert is_announced(lambda: submit("anything", queue="mail"))
+
+
+@contextmanager
+def inserts_that_take(seconds: float) -> Iterator[None]:
+    table = Task._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION pg_temp.dawdle() RETURNS trigger LANGUAGE plpgsql AS "
+            f"'BEGIN PERFORM pg_sleep({seconds}); RETURN NEW; END'"
+        )
+        cursor.execute(f"CREATE TRIGGER dawdle BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION pg_temp.dawdle()")
+        try:
+            yield
+        finally:
+            cursor.execute(f"DROP TRIGGER dawdle ON {table}")
+
+
+@on_postgresql
 def test_after_a_while_workers_are_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres, "JUST_BEFORE", 0)
+    monkeypatch.setattr(lanes, "TELL_AGAIN", 0)
     for _ in range(2):
         assert is_announced(lambda: submit("anything", queue="mail"))
 
@@ -182,8 +230,9 @@ def test_what_nobody_heard_of_keeps_no_other_from_being_announced() -> None:
 @pytest.mark.usefixtures("just_before")
 def test_a_task_is_announced_while_someone_has_locked_the_earlier_one() -> None:
     with subscribed("mail"):
-        task = submit("anything", queue="mail")
+        submit("anything", queue="mail")
     assert not is_announced(lambda: submit("anything", queue="mail"))
+    task = Task.objects.latest("created_at")
     with another_transaction(lambda: cancel(task.pk)):
         assert is_announced(lambda: submit("anything", queue="mail"))
 

@@ -14,7 +14,7 @@ from django.db import transaction
 
 from cairnq_django import Registry, Task, Worker, call, submit, wait, waiting
 from cairnq_django.clock import after
-from cairnq_django.notify import listener
+from cairnq_django.notify import lanes, listener, postgres
 from cairnq_django.notify.listener import listener_of_this_process
 from tests.factories import TaskFactory
 from tests.helpers import eventually, in_threads
@@ -132,8 +132,10 @@ def test_many_waiters_in_one_process_share_the_worker_s_connection(idle_worker: 
 
 @on_postgresql
 @pytest.mark.parametrize("producers", [1, 3])
-def test_whatever_is_submitted_when_finds_its_worker(producers: int) -> None:
+@pytest.mark.parametrize("few", [lanes.FEW, 0])
+def test_whatever_is_submitted_when_finds_its_worker(producers: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A submit is not announced where an earlier one was, and the worker falls asleep between any two of them."""
+    monkeypatch.setattr(lanes, "FEW", few)
     registry = Registry()
     started: dict[Any, threading.Event] = defaultdict(threading.Event)
 
@@ -143,7 +145,7 @@ def test_whatever_is_submitted_when_finds_its_worker(producers: int) -> None:
 
     def produce(producer: int) -> None:
         chance = random.Random(producer)
-        for turn in range(600 // producers):
+        for turn in range(600 // producers if few else 150):
             number = chance.choice([1, 1, 2, 3])
             for n in range(number):
                 submit("tell", f"{producer} {turn} {n}")
@@ -156,6 +158,18 @@ def test_whatever_is_submitted_when_finds_its_worker(producers: int) -> None:
     with Worker(registry=registry, concurrency=2, poll_interval=NEVER).background():
         assert listener_of_this_process("default").wait_until_hearing(PATIENCE)
         in_threads(producers, produce)
+
+
+@on_postgresql
+def test_a_worker_that_stops_before_it_looked_again_has_others_look(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "LOOK_AGAIN", NEVER)
+    with subscribed("default") as hearing:
+        with Worker(registry=registry, poll_interval=NEVER).background():
+            assert call("tell", timeout=PATIENCE) is None
+            hearing.woken.clear()
+        hearing.wait()
 
 
 @on_postgresql

@@ -87,7 +87,7 @@ def test_what_was_drawn_in_full_is_looked_at_once_more_when_bytes_return() -> No
     assert draws.send(Drawn([], cut_by_bytes=False)).names == ("large",)
     with suppress(StopIteration):
         draws.send(Drawn([], cut_by_bytes=True))
-    agenda.drawn(plan, 0, 0.1, is_seen=False)
+    agenda.drawn(plan, 0, 0.1, woken=False, is_seen=False)
     assert not agenda.plan(0.2, busy, woken=True), "each look would weigh anew what does not fit"
 
     agenda.bytes_returned()
@@ -140,7 +140,7 @@ def test_no_look_for_a_task_that_was_given_back_comes_before_the_database_takes_
         plan = agenda.plan(now, idle, woken=False)
         agenda.begin_to_look_anew(now)
         (claimed,) = claim(DB, plan.draws, worker_id="worker-1", lease=60)
-        agenda.drawn(plan, 1, now, is_seen=True)
+        agenda.drawn(plan, 1, now, woken=False, is_seen=True)
         agenda.begin_to_look_anew(now)  # once more, in vain
         settle.snooze(DB, claimed.lease, delay=delay)
         agenda.falls_due(time.monotonic() + delay)
