@@ -99,15 +99,16 @@ def table(results: Results, measures: Sequence[Measure]) -> Iterator[str]:
 
 
 def compare(results: Results, measures: Sequence[Measure]) -> Iterator[str]:
-    """This project against the limit and the best peer, and measures against each other."""
+    """This project against the limit, the best peer and the best one of Django's; measures against each other."""
     rows = []
     for measure in measures:
         for (name, label), figures in results.figures.items():
             if name == measure.name and label in ("", "p50", "p99") and OURS in figures:
                 peers = [peer for peer in figures if peer not in (OURS, LIMIT)]
                 more_is_better = measure.unit == "tasks/s"
-                best = sorted(peers, key=lambda peer: statistics.median(figures[peer]), reverse=more_is_better)[:1]
-                for other in [LIMIT] * (LIMIT in figures) + best:
+                peers.sort(key=lambda peer: statistics.median(figures[peer]), reverse=more_is_better)
+                of_django = [peer for peer in peers if "Django" in load(peer).packages]
+                for other in dict.fromkeys([LIMIT] * (LIMIT in figures) + peers[:1] + of_django[:1]):
                     ratio = ratio_of(figures[OURS], figures[other])
                     rows.append((f"{measure.title} {label}".strip(), f"{OURS} ÷ {other}", ratio))
     for title, above, below in AGAINST_EACH_OTHER:
