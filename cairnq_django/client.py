@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from inspect import signature
@@ -313,6 +314,21 @@ def submit_prepared(submission: Submission) -> Task:
     return _submit(submission)[0]
 
 
+def submit_awaited(*args: Any, **options: Any) -> Task:
+    """`submit()` for who waits for the end right afterwards."""
+    return submit_prepared(_prepare_awaited(*args, **options))
+
+
+async def asubmit_awaited(*args: Any, **options: Any) -> Task:
+    """As `submit_awaited()`, for async callers."""
+    return (await _asubmit(partial(_prepare_awaited, *args, **options)))[0]
+
+
+def _prepare_awaited(*args: Any, **options: Any) -> Submission:
+    _submit_takes.bind(*args, **options)
+    return replace(prepare(*args, **options), is_awaited=True)
+
+
 def submit_child(check: Callable[[], None], *args: Any, **options: Any) -> Task:
     """`submit()` for a handler: before each look at the queue it calls `check()`, and what that raises ends it."""
     _submit_takes.bind(*args, **options)
@@ -448,7 +464,9 @@ def _insert(submission: Submission) -> list[Task]:
     using, rows, strategy = submission.using, submission.rows, submission.strategy
     if not rows:
         return []
-    afterwards = notify.announcement_of_submit(using, rows[0]) if len(rows) == 1 else None
+    afterwards = None
+    if len(rows) == 1:
+        afterwards = notify.announcement_of_submit(using, rows[0], is_awaited=submission.is_awaited)
     with around_submit(rows):
         submitted = insertion.submit(using, rows, strategy, afterwards=afterwards)
     # A row that gave way is not in the queue; the task it gave way to was announced by its own submit.

@@ -34,6 +34,7 @@ class Submission:
     rows: list[Task]
     strategy: Conflict
     admission: Admission | None  # None: the queue takes any number
+    is_awaited: bool = False  # whether the caller waits for its end
 
 
 def prepare(

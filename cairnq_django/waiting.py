@@ -16,7 +16,7 @@ from django.db.transaction import TransactionManagementError
 from . import notify
 from .arguments import Seconds, seconds
 from .backoff import poll_intervals
-from .client import SubmitOptions, asubmit, id_by_key, named, submit
+from .client import SubmitOptions, asubmit_awaited, id_by_key, named, submit_awaited
 from .errors import TaskCanceled, TaskFailed, TaskTimeout
 from .models import PausedQueue, Task
 from .notify import Channel
@@ -104,7 +104,7 @@ def call(
     """
     _check_timeout(timeout)
     _refuse_in_transaction(task_database())
-    return _unwrap(wait(submit(task, payload, **options), timeout))
+    return _unwrap(wait(submit_awaited(task, payload, **options), timeout))
 
 
 @overload
@@ -127,7 +127,7 @@ async def acall(
     """As `call()`, for async callers."""
     _check_timeout(timeout)
     await sync_to_async(_refuse_in_transaction)(task_database())
-    return _unwrap(await await_(await asubmit(task, payload, **options), timeout))
+    return _unwrap(await await_(await asubmit_awaited(task, payload, **options), timeout))
 
 
 class _Watch:

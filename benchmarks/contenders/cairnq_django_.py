@@ -83,7 +83,7 @@ class CairnQDjango(Contender):
         """Announce nothing from now on."""
         notify: Any = import_module("cairnq_django.notify")
         notify.announce = lambda *args: None
-        notify.announcement_of_submit = lambda *args: None
+        notify.announcement_of_submit = lambda *args, **options: None
 
     def claims(self, count: int, names: int, queues: int) -> Iterator[float]:
         """Claim for as many as `CONCURRENCY` calls and roll it back, again and again: how many seconds each took."""

@@ -27,15 +27,16 @@ def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
         _backend(using).announce(using, channel, news)
 
 
-def announcement_of_submit(using: str, task: Task) -> Afterwards | None:
+def announcement_of_submit(using: str, task: Task, *, is_awaited: bool) -> Afterwards | None:
     """What announces that `task` was submitted, to be run right after its insert has been committed.
 
-    None where it takes `announce()`, or nobody can be told.
+    None where it takes `announce()`, or nobody can be told. `is_awaited`: somebody waits for its end, so it is not left
+    for workers to find when they look again.
     """
     due: Any = task.run_at
     if not isinstance(due, DatabaseDefault):
         return None
-    announcement: Afterwards | None = _backend(using).announcement_of_submit(using, task)
+    announcement: Afterwards | None = _backend(using).announcement_of_submit(using, task, is_awaited=is_awaited)
     return announcement
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from math import inf
 from uuid import UUID
 
-# A worker that was told of a task, or has claimed some, looks for more so many seconds later. What is committed until
-# then need not be announced.
+# A worker that was told of a task, or has claimed some, looks for more so many seconds later. Who submits a task until
+# then need not announce it: either the one before it is left, or whoever claimed that one is going to look again.
 LOOK_AGAIN = 0.05
-QUIET = 0.8 * LOOK_AGAIN  # seconds after a question in which no other is asked; the rest is for what is under way
-FEW = 16  # tasks one right after the other that are asked about each, so that they are picked up at once
-BEHIND = 0.5  # seconds for which a question that found nobody to tell says that tasks come faster than they are taken
+IN_A_ROW = 0.8 * LOOK_AGAIN  # seconds from one submit to the next of a run; the rest is for what is under way
+SAMPLE = 16  # questions that tell whether tasks come faster than they are taken
+MOST = 10  # of them that told nobody, since the task before was left or nobody listens, if tasks do
+BEHIND = 5.0  # seconds for which it is then taken for granted, before the next sample
+ASK_AGAIN = 0.25  # seconds; someone may have canceled the task before, or killed the worker that was to look again
 TELL_AGAIN = 1.0  # seconds for which the workers of what is left count as told; they may have no room, others some
 
 
@@ -22,38 +24,46 @@ class Lane:
     """
 
     def __init__(self) -> None:
-        self._latest: UUID | None = None  # that was submitted here, and is nothing but due
-        self._submitted_at = -inf
-        self._in_a_row = 0  # without a longer pause than `QUIET`
+        self._latest: UUID | None = None
+        self._submitted_at = -inf  # when the submit of that one began
         self._asked_at = -inf
         self._told_at = -inf
-        self._found_nobody_at = -inf
+        self._sample: list[bool] = []  # whether a question had somebody to tell
+        self._is_behind_until = -inf
 
     def is_to_ask(self, now: float) -> bool:
         """Whether a submit that begins now has to ask, once it is committed."""
-        self._in_a_row = self._in_a_row + 1 if now - self._submitted_at < QUIET else 1
-        self._submitted_at = now
-        # Who submits one task after the other and waits for each finds none of them left, and goes on asking.
-        is_behind = now - self._found_nobody_at < BEHIND
-        return not (is_behind and self._in_a_row > FEW and now - self._asked_at < QUIET)
+        is_in_a_row = now - self._submitted_at < IN_A_ROW
+        return not (is_in_a_row and now < self._is_behind_until and now - self._asked_at < ASK_AGAIN)
 
     @property
     def seen_until(self) -> float:
         """When what has been committed by then is seen by the workers without being told."""
-        return self._asked_at + LOOK_AGAIN
+        return self._submitted_at + LOOK_AGAIN
 
     def left_at(self, now: float) -> UUID | None:
         """The task that does for a later one, if it is left."""
         return self._latest if now - self._told_at < TELL_AGAIN else None
 
-    def submitted(self, task_id: UUID) -> None:
-        """A task is committed which every worker that may run the lane's next ones may run as well."""
-        self._latest = task_id
+    def submitted(self, task_id: UUID, begun_at: float) -> None:
+        """A task is committed that the workers see, and every one of them that may run the lane's next ones may run."""
+        self._latest, self._submitted_at = task_id, begun_at
 
-    def asked(self, at: float, *, told: bool) -> None:
-        """A question that was sent at `at` or later has told the workers, or found nobody to tell."""
-        self._asked_at = max(self._asked_at, at)
+    def asked(self, at: float, *, told: bool, unless_left: bool) -> None:
+        """A question of a submit that began at `at` has told the workers, or found nobody to tell.
+
+        `unless_left`: it would not have told them, had the latest task been left.
+        """
+        self._asked_at = at
         if told:
             self._told_at = at
-        else:
-            self._found_nobody_at = at
+        # Of a task that few are told of, more will be left than of one that all are told of.
+        if at >= self._is_behind_until and (unless_left or not told):
+            self._note(at, told)
+
+    def _note(self, at: float, told: bool) -> None:
+        self._sample.append(told)
+        if len(self._sample) >= SAMPLE:
+            sample, self._sample = self._sample, []
+            if sample.count(False) >= MOST:
+                self._is_behind_until = at + BEHIND

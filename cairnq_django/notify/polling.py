@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from .channels import Channel
 
-LOOK_AGAIN = None
-
 if TYPE_CHECKING:
     from ..models import Task
+
+LOOK_AGAIN = None
 
 
 def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
     """Tell nobody."""
 
 
-def announcement_of_submit(using: str, task: Task) -> None:
+def announcement_of_submit(using: str, task: Task, *, is_awaited: bool) -> None:
     """Nothing."""
 
 

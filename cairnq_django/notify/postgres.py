@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -72,20 +73,20 @@ def announce(using: str, channel: Channel, payloads: Iterable[str]) -> None:
         transaction.on_commit(_Announcement(using, channel, set(payloads)), using=using)
 
 
-def announcement_of_submit(using: str, task: Task) -> _OfSubmit:
+def announcement_of_submit(using: str, task: Task, *, is_awaited: bool) -> _OfSubmit:
     """What notifies the queue of a submitted task, due at once, if anyone listens there who may not look by himself."""
     lane = _lane(using, task)
     expires: Any = task.expires_at
     # One that may expire could be left by all workers.
     task_id = task.pk if isinstance(expires, DatabaseDefault) else None
     now = time.monotonic()
-    if not lane.is_to_ask(now):
-        return _OfSubmit(None, [], lane, task_id, now)
+    if not is_awaited and not lane.is_to_ask(now):
+        return _OfSubmit(None, [], lane, task_id, now, seen_until=lane.seen_until)
     earlier = lane.left_at(now)
     if earlier is None:
         return _OfSubmit(_ANNOUNCE_SUBMIT, [task.queue], lane, task_id, now)
     unless = _UNLESS_ONE_IS_LEFT.format(table=connections[using].ops.quote_name(task._meta.db_table))
-    return _OfSubmit(_ANNOUNCE_SUBMIT + unless, [task.queue, earlier], lane, task_id, now)
+    return _OfSubmit(_ANNOUNCE_SUBMIT + unless, [task.queue, earlier], lane, task_id, now, unless_left=True)
 
 
 _lanes: dict[tuple[str, str, str], Lane] = {}
@@ -108,18 +109,22 @@ class _OfSubmit:
     lane: Lane
     task_id: UUID | None  # None: it cannot do for others
     begun_at: float
+    unless_left: bool = False
+    seen_until: float = -inf
 
     def ran(self, found: bool) -> None:
-        self._committed()
-        self.lane.asked(self.begun_at, told=found)
+        self.lane.asked(self.begun_at, told=found, unless_left=self.unless_left)
+        self._is_seen()
 
     def is_needless(self) -> bool:
-        self._committed()
-        return time.monotonic() < self.lane.seen_until
+        needless = time.monotonic() < self.seen_until
+        if needless:
+            self._is_seen()
+        return needless
 
-    def _committed(self) -> None:
+    def _is_seen(self) -> None:
         if self.task_id is not None:
-            self.lane.submitted(self.task_id)
+            self.lane.submitted(self.task_id, self.begun_at)
 
 
 @dataclass

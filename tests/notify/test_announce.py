@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import pytest
 from django.db import IntegrityError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from cairnq_django import Task, TaskStatus, cancel, notify, submission, submit, submit_many
+from cairnq_django import Task, TaskStatus, TaskTimeout, call, cancel, notify, submission, submit, submit_many
 from cairnq_django.clock import Now, after
 from cairnq_django.notify import Channel, lanes, postgres
 from tests.helpers import in_threads
@@ -176,25 +176,53 @@ def test_the_earlier_one_is_found_by_its_id_also_where_the_server_saw_the_table_
 def test_of_many_submits_in_a_row_that_nobody_takes_most_are_a_bare_insert(
     is_heard: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lanes, "QUIET", 600)
-    with subscribed("mail" if is_heard else "other"), CaptureQueriesContext(connection) as queries:
-        tasks = [submit("anything", n, queue="mail") for n in range(lanes.FEW + 10)]
+    in_a_row(monkeypatch)
+    monkeypatch.setattr(lanes, "LOOK_AGAIN", 600)
+    # The first one has somebody to tell, which says nothing of what is left.
+    asking = lanes.SAMPLE + is_heard
+    with subscribed("mail") if is_heard else nullcontext(), CaptureQueriesContext(connection) as queries:
+        tasks = [submit("anything", n, queue="mail") for n in range(asking + 10)]
     statements = [query["sql"] for query in queries]
-    assert ["pg_notify" in sql for sql in statements] == lanes.FEW * [True] + 10 * [False]
-    assert all(sql.startswith("INSERT") for sql in statements[lanes.FEW :])
+    assert ["pg_notify" in sql for sql in statements] == asking * [True] + 10 * [False]
+    assert all(sql.startswith("INSERT") for sql in statements[asking:])
     assert list(Task.objects.order_by("payload")) == tasks
+
+
+@on_postgresql
+def test_of_a_task_whose_end_somebody_waits_for_workers_are_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_a_row(monkeypatch)
+    monkeypatch.setattr(lanes, "LOOK_AGAIN", 600)
+    with subscribed("mail"):
+        for _ in range(lanes.SAMPLE + 1):
+            submit("anything", queue="mail")
+    assert not is_announced(lambda: submit("anything", queue="mail"))
+    Task.objects.all().delete()
+    assert not is_announced(lambda: submit("anything", queue="mail"))
+    Task.objects.all().delete()
+    assert is_announced(lambda: call_in_vain("anything", queue="mail"))
+
+
+def call_in_vain(*args: Any, **options: Any) -> None:
+    with pytest.raises(TaskTimeout):
+        call(*args, timeout=0, **options)
 
 
 @on_postgresql
 def test_a_submit_that_took_longer_than_workers_were_to_look_again_is_announced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lanes, "QUIET", 600)
+    in_a_row(monkeypatch)
     with subscribed("mail"):
-        for _ in range(lanes.FEW):
+        for _ in range(lanes.SAMPLE + 1):
             submit("anything", queue="mail")
         with inserts_that_take(2 * lanes.LOOK_AGAIN):
             assert is_announced(lambda: submit("anything", queue="mail"))
+
+
+def in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, submits are of one run, and none asks because it has been a while."""
+    for name in ("IN_A_ROW", "ASK_AGAIN", "TELL_AGAIN", "BEHIND"):
+        monkeypatch.setattr(lanes, name, 600)
 
 
 @contextmanager

@@ -1,78 +1,91 @@
-"""Which submits need not ask whether workers have to be told: those of a long run, while tasks are left."""
+"""Which submits need not ask whether workers have to be told: those in a row, while tasks are left."""
 
 from __future__ import annotations
 
 from math import inf
-from uuid import uuid4
+from uuid import UUID, uuid4
 
-from cairnq_django.notify.lanes import BEHIND, FEW, LOOK_AGAIN, QUIET, TELL_AGAIN, Lane
+from cairnq_django.notify.lanes import ASK_AGAIN, BEHIND, IN_A_ROW, LOOK_AGAIN, MOST, SAMPLE, TELL_AGAIN, Lane
 
-STEP = QUIET / 100  # seconds between two submits, far less than any pause that counts
+STEP = IN_A_ROW / 100  # seconds between two submits, far less than any pause that counts
 
 
-def submit(lane: Lane, now: float, *, told: bool) -> bool:
+def submit(lane: Lane, now: float, *, told: bool = False, unless_left: bool = True) -> bool:
     """Submit one task; whether it asked."""
     asks = lane.is_to_ask(now)
     if asks:
-        lane.asked(now, told=told)
+        lane.asked(now, told=told, unless_left=unless_left)
+    lane.submitted(uuid4(), now)
     return asks
 
 
-def run_of(lane: Lane, count: int, *, start: float = 0.0, told: bool = False) -> float:
-    """Submit so many tasks one right after the other, all of which ask; return the moment after it."""
-    for n in range(count):
-        assert submit(lane, start + n * STEP, told=told)
-    return start + count * STEP
+def sample_of(lane: Lane, told: int, *, start: float = 0.0) -> float:
+    """Submit tasks one right after the other that all ask, so many of which have somebody to tell; the next moment."""
+    for n in range(SAMPLE):
+        assert submit(lane, start + n * STEP, told=n < told)
+    return start + SAMPLE * STEP
 
 
-def test_the_first_of_a_run_all_ask() -> None:
+def test_once_most_tasks_are_left_the_next_ones_need_not_ask() -> None:
     lane = Lane()
-    after = run_of(lane, FEW)
-    assert not submit(lane, after, told=False)
+    now = sample_of(lane, told=SAMPLE - MOST)
+    assert not submit(lane, now)
 
 
-def test_a_run_is_over_with_a_pause() -> None:
+def test_where_more_are_taken_at_once_all_ask() -> None:
+    lane, now = Lane(), 0.0
+    for _ in range(10):
+        now = sample_of(lane, told=SAMPLE - MOST + 1, start=now)
+
+
+def test_the_first_one_after_a_pause_asks() -> None:
     lane = Lane()
-    after = run_of(lane, FEW)
-    run_of(lane, FEW, start=after + QUIET)
-
-
-def test_who_waits_for_each_task_and_so_finds_none_of_them_left_always_asks() -> None:
-    run_of(Lane(), 10 * FEW, told=True)
+    now = sample_of(lane, told=0) + IN_A_ROW
+    assert submit(lane, now, told=True)
+    assert not submit(lane, now + STEP)
 
 
 def test_in_a_long_run_one_asks_now_and_then() -> None:
     lane = Lane()
-    after = run_of(lane, FEW)
+    after = sample_of(lane, told=0)
     last_asked_at = after - STEP
-    asked = [submit(lane, after + n * STEP, told=False) for n in range(1000)]
-    assert 9 <= sum(asked) <= 11
-    assert asked.index(True) == round((last_asked_at + QUIET - after) / STEP)
+    count = int((BEHIND - 2 * STEP) / STEP)
+    asked = [submit(lane, after + n * STEP) for n in range(count)]
+    assert sum(asked) == round(BEHIND / ASK_AGAIN) - 1
+    assert asked.index(True) == round((last_asked_at + ASK_AGAIN - after) / STEP)
 
 
-def test_once_no_task_has_been_left_for_a_while_each_asks_again() -> None:
-    lane = Lane()
-    found_nobody_at = run_of(lane, FEW) - STEP
-    now = found_nobody_at + STEP
-    while now < found_nobody_at + BEHIND:
-        submit(lane, now, told=True)
+def test_after_a_while_there_is_another_sample_which_what_was_asked_meanwhile_has_no_part_in() -> None:
+    lane, now = Lane(), 0.0
+    last_asked_at = sample_of(lane, told=0) - STEP
+    now = last_asked_at + STEP
+    while now < last_asked_at + BEHIND:
+        submit(lane, now)
         now += STEP
-    run_of(lane, FEW, start=now, told=True)
+    sample_of(lane, told=SAMPLE, start=now)
 
 
-def test_what_need_not_ask_is_committed_before_the_workers_look_again() -> None:
+def test_that_workers_are_told_because_it_has_been_a_while_says_nothing_about_what_is_left() -> None:
+    lane = Lane()
+    for n in range(SAMPLE):
+        assert submit(lane, n * STEP, told=True, unless_left=False)
+    now = sample_of(lane, told=0, start=SAMPLE * STEP)
+    assert not submit(lane, now)
+
+
+def test_what_need_not_ask_is_committed_before_whoever_took_the_one_before_it_looks_again() -> None:
     lane = Lane()
     assert lane.seen_until == -inf
-    lane.asked(1.0, told=True)
-    lane.asked(0.5, told=False)  # by another thread, whose answer took longer
-    assert lane.seen_until == 1.0 + LOOK_AGAIN > 1.0 + QUIET
+    lane.submitted(uuid4(), 1.0)
+    lane.asked(2.0, told=True, unless_left=True)
+    assert lane.seen_until == 1.0 + LOOK_AGAIN > 1.0 + IN_A_ROW
 
 
 def test_a_task_that_is_left_does_for_later_ones_only_for_a_while_after_workers_were_told() -> None:
-    lane, task_id = Lane(), uuid4()
-    lane.submitted(task_id)
-    lane.asked(0.0, told=False)
+    lane, task_id = Lane(), UUID(int=1)
+    lane.submitted(task_id, 0.0)
+    lane.asked(0.0, told=False, unless_left=False)
     assert lane.left_at(0.0) is None, "nobody was ever told"
-    lane.asked(1.0, told=True)
+    lane.asked(1.0, told=True, unless_left=False)
     assert lane.left_at(1.0) == task_id
     assert lane.left_at(1.0 + TELL_AGAIN) is None

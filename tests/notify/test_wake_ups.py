@@ -132,10 +132,12 @@ def test_many_waiters_in_one_process_share_the_worker_s_connection(idle_worker: 
 
 @on_postgresql
 @pytest.mark.parametrize("producers", [1, 3])
-@pytest.mark.parametrize("few", [lanes.FEW, 0])
-def test_whatever_is_submitted_when_finds_its_worker(producers: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [lanes.MOST, 0])
+def test_whatever_is_submitted_when_finds_its_worker(
+    producers: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A submit is not announced where an earlier one was, and the worker falls asleep between any two of them."""
-    monkeypatch.setattr(lanes, "FEW", few)
+    monkeypatch.setattr(lanes, "MOST", most)
     registry = Registry()
     started: dict[Any, threading.Event] = defaultdict(threading.Event)
 
@@ -145,7 +147,7 @@ def test_whatever_is_submitted_when_finds_its_worker(producers: int, few: int, m
 
     def produce(producer: int) -> None:
         chance = random.Random(producer)
-        for turn in range(600 // producers if few else 150):
+        for turn in range(600 // producers if most else 150):
             number = chance.choice([1, 1, 2, 3])
             for n in range(number):
                 submit("tell", f"{producer} {turn} {n}")
