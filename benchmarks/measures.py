@@ -31,7 +31,8 @@ class Sizes:
     """How much of it, in numbers of tasks and seconds."""
 
     submit: int = 2_000  # by one producer
-    submit_beside: int = 8_000  # by several, together: what a worker has to do with it shows after a while
+    submit_beside: int = 8_000  # by several, together
+    submit_busy: int = 24_000  # the same beside a worker: what that has to do with it shows after a while
     submit_many: int = 10_000
     drain: int = 20_000
     drain_for: float = 4.0  # at the most; the rate is that of what was done by then
@@ -53,6 +54,7 @@ class Sizes:
 QUICK = Sizes(
     submit=1_600,
     submit_beside=1_600,
+    submit_busy=1_600,
     submit_many=5_000,
     drain_for=1.2,
     pick_ups=50,
@@ -86,7 +88,9 @@ Figures = dict[str, float]
 def submit(producers: int = 1, action: str = "submit", working: bool = False) -> Callable[[Bench, Subject], Figures]:
     def run(bench: Bench, subject: Subject) -> Figures:
         subject.empty()
-        each = bench.sizes.submit if producers == 1 else bench.sizes.submit_beside // producers
+        sizes = bench.sizes
+        count = sizes.submit_busy if working else sizes.submit_beside if producers > 1 else sizes.submit
+        each = count // producers
         with processes.ready(producers, subject.name, subject.url, action, each) as started:
             if working:
                 with subject.workers("sync") as workers:

@@ -34,6 +34,7 @@ AGAINST_EACH_OTHER = [
     ("8 producers and a busy worker, announcements on ÷ off", "submit-8-busy", "submit-8-busy-silent"),
     ("SQLite: drain, 2 processes ÷ 1", "sqlite-drain-2", "sqlite-drain"),
 ]
+FEWEST = 4  # bars that a panel has room for
 COLOURS = {name: f"C{n}" for n, name in enumerate(CONTENDERS)}
 SERVER_SETTINGS = ["fsync", "synchronous_commit", "full_page_writes", "shared_buffers", "max_wal_size"]
 
@@ -168,7 +169,8 @@ def where(results: Results, server: str) -> Iterator[str]:
 def how(results: Results, measures: Sequence[Measure], options: argparse.Namespace) -> Iterator[str]:
     sizes = options.sizes
     yield (
-        f"Submit: {sizes.submit:,} tasks, each committed by itself; {sizes.submit_many:,} at once in thousands. "
+        f"Submit: {sizes.submit:,} tasks, each committed by itself, {sizes.submit_beside:,} of 8 producers, "
+        f"{sizes.submit_busy:,} beside a worker; {sizes.submit_many:,} at once in thousands. "
         f"Drain: {sizes.drain:,} tasks (five times as many for the limit), for up to {sizes.drain_for:g} seconds."
     )
     yield (
@@ -203,7 +205,7 @@ def draw(results: Results, measures: Sequence[Measure], path: Path) -> bool:
     columns = 3
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(5.2 * columns, 2.6 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).flat
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for panel, measure in zip(axes, panels, strict=False):
         labels = {
             label: found
@@ -217,7 +219,7 @@ def draw(results: Results, measures: Sequence[Measure], path: Path) -> bool:
         panel.set_title(measure.title, fontsize=9)
         panel.set_xlabel(measure.unit, fontsize=8)
         panel.tick_params(labelsize=8)
-    for panel in list(axes)[len(panels) :]:
+    for panel in axes[len(panels) :]:
         panel.set_visible(False)
     figure.savefig(path, dpi=90)
     return True
@@ -231,6 +233,8 @@ def bars(panel: Axes, found: dict[str, list[float]]) -> None:
         [max(found[name]) - middle for name, middle in zip(names, middles, strict=True)],
     ]
     panel.barh(names, middles, xerr=spread, color=[COLOURS[name] for name in names], ecolor="grey")
+    # A bar that is alone is as thick as the others.
+    panel.set_ylim(-0.5, max(len(names), FEWEST) - 0.5)
 
 
 def dots(panel: Axes, labels: dict[str, dict[str, list[float]]]) -> None:
@@ -239,6 +243,10 @@ def dots(panel: Axes, labels: dict[str, dict[str, list[float]]]) -> None:
         with_it = [label for label in list(labels)[::-1] if name in labels[label]]
         middles = [statistics.median(labels[label][name]) for label in with_it]
         panel.plot(middles, with_it, "o", color=COLOURS[name], label=name)
-    panel.set_xscale("log")
+    least, most = panel.get_xlim()
+    if least > 0 and most > 5 * least:
+        panel.set_xscale("log")
+    else:
+        panel.set_xlim(0, most)
     panel.grid(axis="y", alpha=0.3)
     panel.legend(fontsize=6)
