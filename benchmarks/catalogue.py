@@ -23,6 +23,7 @@ from benchmarks.measures import (
     ours,
     pick_up,
     submit,
+    submit_by_turns,
     submit_many,
 )
 
@@ -59,14 +60,7 @@ MEASURES = [
         "submit-8-busy",
         "Submit one by one, 8 producers and a busy worker",
         "tasks/s",
-        submit(PRODUCERS, working=True),
-        takes=ours,
-    ),
-    Measure(
-        "submit-8-busy-silent",
-        "The same with announcements off",
-        "tasks/s",
-        submit(PRODUCERS, "submit_silently", working=True),
+        submit_by_turns,
         takes=ours,
     ),
     Measure(

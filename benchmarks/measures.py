@@ -32,7 +32,8 @@ class Sizes:
 
     submit: int = 2_000  # by one producer
     submit_beside: int = 8_000  # by several, together
-    submit_busy: int = 24_000  # the same beside a worker: what that has to do with it shows after a while
+    turns: int = 6  # of announcements on, and off
+    turn: float = 4.0  # the seconds of each
     submit_many: int = 10_000
     drain: int = 20_000
     drain_for: float = 4.0  # at the most; the rate is that of what was done by then
@@ -54,7 +55,7 @@ class Sizes:
 QUICK = Sizes(
     submit=1_600,
     submit_beside=1_600,
-    submit_busy=1_600,
+    turns=2,
     submit_many=5_000,
     drain_for=1.2,
     pick_ups=50,
@@ -85,23 +86,38 @@ class Bench:
 Figures = dict[str, float]
 
 
-def submit(producers: int = 1, action: str = "submit", working: bool = False) -> Callable[[Bench, Subject], Figures]:
+def submit(producers: int = 1) -> Callable[[Bench, Subject], Figures]:
     def run(bench: Bench, subject: Subject) -> Figures:
         subject.empty()
-        sizes = bench.sizes
-        count = sizes.submit_busy if working else sizes.submit_beside if producers > 1 else sizes.submit
-        each = count // producers
-        with processes.ready(producers, subject.name, subject.url, action, each) as started:
-            if working:
-                with subject.workers("sync") as workers:
-                    workers[0].go()
-                    figures = rate_of_producers(subject, started, each)
-            else:
-                figures = rate_of_producers(subject, started, each)
+        each = bench.sizes.submit if producers == 1 else bench.sizes.submit_beside // producers
+        with processes.ready(producers, subject.name, subject.url, "submit", each) as started:
+            figures = rate_of_producers(subject, started, each)
         check(subject, subject.waiting(), each * producers)
         return figures
 
     return run
+
+
+def submit_by_turns(bench: Bench, subject: Subject) -> Figures:
+    """The rate of several producers beside a worker, announcements on and off by turns: it differs by less than noise.
+
+    What a producer has submitted comes as the moment of a stamp.
+    """
+    subject.empty()
+    turns, turn = bench.sizes.turns, bench.sizes.turn
+    with Stamps(str(bench.folder / "stamps")) as stamps:
+        env = {ADDRESS: stamps.path}
+        with subject.workers("sync") as workers:
+            workers[0].go()
+            with processes.ready(
+                PRODUCERS, subject.name, subject.url, "submit_by_turns", turns, turn, env=env
+            ) as producers:
+                for process in producers:
+                    process.go()
+                on, off = map(sum, received(stamps, {"on": PRODUCERS, "off": PRODUCERS}))
+                check(subject, subject.succeeded(), int(on + off), least=0.5)
+    seconds = turns * turn / 2
+    return {"announcements on": on / seconds, "announcements off": off / seconds}
 
 
 def rate_of_producers(subject: Subject, started: Sequence[processes.Process], each: int) -> Figures:
@@ -364,4 +380,4 @@ def check(subject: Subject, found: int, wanted: int, least: float = 1.0) -> None
 
 def ours(contender: type[Contender]) -> bool:
     """Whether it is this project itself, which can be asked for more."""
-    return hasattr(contender, "fall_silent") and not contender.is_limit
+    return hasattr(contender, "switch_announcements") and not contender.is_limit

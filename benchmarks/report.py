@@ -29,10 +29,14 @@ if TYPE_CHECKING:
 
 OURS, LIMIT = "cairnq-django", "limit"
 AGAINST_EACH_OTHER = [
-    ("Drain, 2 processes ÷ 1", "drain-2", "drain"),
-    ("Drain, batches of 100, 2 processes ÷ 1", "drain-batch-2", "drain-batch"),
-    ("8 producers and a busy worker, announcements on ÷ off", "submit-8-busy", "submit-8-busy-silent"),
-    ("SQLite: drain, 2 processes ÷ 1", "sqlite-drain-2", "sqlite-drain"),
+    ("Drain, 2 processes ÷ 1", ("drain-2", ""), ("drain", "")),
+    ("Drain, batches of 100, 2 processes ÷ 1", ("drain-batch-2", ""), ("drain-batch", "")),
+    (
+        "8 producers and a busy worker, announcements on ÷ off",
+        ("submit-8-busy", "announcements on"),
+        ("submit-8-busy", "announcements off"),
+    ),
+    ("SQLite: drain, 2 processes ÷ 1", ("sqlite-drain-2", ""), ("sqlite-drain", "")),
 ]
 FEWEST = 4  # bars that a panel has room for
 COLOURS = {name: f"C{n}" for n, name in enumerate(CONTENDERS)}
@@ -113,8 +117,8 @@ def compare(results: Results, measures: Sequence[Measure]) -> Iterator[str]:
                     ratio = ratio_of(figures[OURS], figures[other])
                     rows.append((f"{measure.title} {label}".strip(), f"{OURS} ÷ {other}", ratio))
     for title, above, below in AGAINST_EACH_OTHER:
-        for name, figures in results.figures.get((above, ""), {}).items():
-            if others := results.figures.get((below, ""), {}).get(name):
+        for name, figures in results.figures.get(above, {}).items():
+            if others := results.figures.get(below, {}).get(name):
                 rows.append((title, name, ratio_of(figures, others)))
     if rows:
         yield "| measure | of | ratio |"
@@ -170,7 +174,7 @@ def how(results: Results, measures: Sequence[Measure], options: argparse.Namespa
     sizes = options.sizes
     yield (
         f"Submit: {sizes.submit:,} tasks, each committed by itself, {sizes.submit_beside:,} of 8 producers, "
-        f"{sizes.submit_busy:,} beside a worker; {sizes.submit_many:,} at once in thousands. "
+        f"beside a worker {sizes.turns} turns of {sizes.turn:g} seconds; {sizes.submit_many:,} at once in thousands. "
         f"Drain: {sizes.drain:,} tasks (five times as many for the limit), for up to {sizes.drain_for:g} seconds."
     )
     yield (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from itertools import dropwhile, takewhile
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from tests.documents import DEADLINE, DOCS, ROOT, Block, Command, Page, Project,
 PAGES = pages()
 TUTORIAL = DOCS / "tutorial.md"
 README = ROOT / "README.md"
+RUN = ROOT / "benchmarks" / "results" / "full.md"
 
 #: What every page may take for granted, beside what Django's template of a project has.
 SETTINGS = """
@@ -43,6 +46,14 @@ def test_sphinx_builds_it_without_a_warning(tmp_path: Path) -> None:
         timeout=2 * DEADLINE,
     )
     assert built.returncode == 0, built.stdout
+
+
+def test_what_is_to_be_expected_is_what_the_benchmarks_measured() -> None:
+    measured = [median for row in rows_of(RUN) for median in numbers(row[2])[:1]]
+    expected = [number for row in rows_of(DOCS / "tuning.md", "What to expect") for number in numbers(" ".join(row[1:]))]
+
+    assert len(expected) > 10
+    assert [number for number in expected if not any(is_rounded(number, figure) for figure in measured)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
@@ -111,6 +122,26 @@ def project_of(page: Page, new_project: Path, folder: Path) -> Project:
     # Pages may say which of their apps are installed, or leave that out.
     project.append("mysite/settings.py", f"INSTALLED_APPS = list(dict.fromkeys([*INSTALLED_APPS, *{roots!r}]))\n")
     return project
+
+
+def rows_of(path: Path, heading: str = "") -> list[list[str]]:
+    """The cells of the first table below that heading, without its own heading."""
+    _, _, below = path.read_text().partition(f"## {heading}\n" if heading else "\n")
+    lines = list(takewhile(is_row, dropwhile(lambda line: not is_row(line), below.splitlines())))
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def is_row(line: str) -> bool:
+    return line.startswith("|")
+
+
+def numbers(text: str) -> list[str]:
+    return [number.replace(",", "") for number in re.findall(r"\d[\d,]*(?:\.\d+)?", text)]
+
+
+def is_rounded(number: str, figure: str) -> bool:
+    decimals = len(number.partition(".")[2])
+    return abs(float(number) - float(figure)) <= 0.5001 * 10**-decimals
 
 
 def leads_somewhere(page: Page, target: str) -> bool:

@@ -40,9 +40,22 @@ def submit_many(contender: Contender, count: str, size: str) -> None:
     contender.submit_many(after_go([numbers[at : at + int(size)] for at in range(0, len(numbers), int(size))]))
 
 
-def submit_silently(contender: Contender, count: str) -> None:
-    contender.fall_silent()
-    submit(contender, count)
+def submit_by_turns(contender: Contender, turns: str, seconds: str) -> None:
+    """Submit with announcements on and off by turns, the same in all processes; stamp how many that were."""
+    turn = float(seconds)
+    submitted = {True: 0, False: 0}
+
+    def numbers() -> Iterator[int]:
+        began = time.monotonic()
+        while (now := time.monotonic()) < began + int(turns) * turn:
+            is_on = int(now / turn) % 2 == 0
+            contender.switch_announcements(is_on)
+            yield submitted[is_on]
+            submitted[is_on] += 1
+
+    contender.submit(after_go(numbers()))
+    stamp("on", 0, float(submitted[True]))
+    stamp("off", 0, float(submitted[False]))
 
 
 def pick_up(contender: Contender, count: str, pause: str) -> None:
@@ -96,7 +109,7 @@ def rest(n: int) -> None:
 
 
 ACTIONS = {
-    action.__name__: action for action in (install, submit, submit_many, submit_silently, pick_up, call, claims, work)
+    action.__name__: action for action in (install, submit, submit_many, submit_by_turns, pick_up, call, claims, work)
 }
 BODIES = {"nothing": nothing, "start": start, "failure": failure, "rest": rest}
 

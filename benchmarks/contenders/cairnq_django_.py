@@ -52,6 +52,8 @@ class CairnQDjango(Contender):
     def __init__(self, url: str) -> None:
         super().__init__(url)
         set_up(url, "cairnq_django")
+        notify: Any = import_module("cairnq_django.notify")
+        self._announcing = {name: getattr(notify, name) for name in ("announce", "announcement_of_submit")}
 
     def install(self) -> None:
         migrate()
@@ -79,11 +81,10 @@ class CairnQDjango(Contender):
         go()
         worker.serve()
 
-    def fall_silent(self) -> None:
-        """Announce nothing from now on."""
+    def switch_announcements(self, on: bool) -> None:
         notify: Any = import_module("cairnq_django.notify")
-        notify.announce = lambda *args: None
-        notify.announcement_of_submit = lambda *args, **options: None
+        for name, switched_on in self._announcing.items():
+            setattr(notify, name, switched_on if on else lambda *args, **options: None)
 
     def claims(self, count: int, names: int, queues: int) -> Iterator[float]:
         """Claim for as many as `CONCURRENCY` calls and roll it back, again and again: how many seconds each took."""

@@ -31,7 +31,11 @@ def probe(out: OutputWrapper, *, using: str, timeout: float, as_json: bool) -> N
 def patience(text: str) -> float:
     """The seconds that an option says. Raises `ArgumentTypeError`."""
     try:
-        return seconds(float(text), "the timeout", minimum=SHORTEST)
+        number = float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is no number of seconds, as 10 or 0.5") from None
+    try:
+        return seconds(number, "the timeout", minimum=SHORTEST)
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from None
 
